@@ -1,0 +1,121 @@
+"""Every limit and setting: name, default, bounds, unit. The one table.
+
+Each row is read from the environment as `BAILING_<NAME>` (upper case); a value out of bounds stops the
+start with a message that names it. Code reads `conf.<name>`; tests use `with override(name=value)`.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row: default value, inclusive bounds (numbers) and what it limits."""
+
+    default: Any
+    low: float | None
+    high: float | None
+    about: str
+
+
+SETTINGS: dict[str, Setting] = {
+    # settlement and maintenance (B)
+    "settlement_interval_seconds": Setting(60, 1, 3600, "between two settlement passes"),
+    "settlement_page_rows": Setting(50, 1, 50, "rows of one settlement page"),
+    "settlement_budget_seconds": Setting(20, 1, 300, "one pass stops walking pages after this"),
+    "backoff_first_seconds": Setting(60, 1, 300, "first wait after a database failure"),
+    "backoff_max_seconds": Setting(300, 1, 3600, "longest wait after database failures"),
+    "continuation_interval_seconds": Setting(5, 1, 300, "between two continuation passes"),
+    "recovery_interval_seconds": Setting(5, 1, 300, "between two looks for expired leases"),
+    "recovery_page_rows": Setting(200, 1, 1000, "rows of one recovery page"),
+    "purge_interval_seconds": Setting(3600, 60, 86400, "between two purges of old result bodies"),
+    "result_retention_days": Setting(30, 1, 3650, "result bodies are kept this long"),
+    # model requests (A)
+    "dispatch_lease_seconds": Setting(60, 5, 600, "a dispatch is owned this long"),
+    "dispatch_renewal_seconds": Setting(15, 1, 200, "lease renewal while the call runs"),
+    "provider_deadline_seconds": Setting(600, 1, 3600, "whole provider call"),
+    "provider_read_seconds": Setting(120, 1, 3600, "longest silence of a provider"),
+    "provider_connect_seconds": Setting(10, 1, 60, "connecting to a provider"),
+    "provider_body_bytes_max": Setting(64 * MIB, KIB, 1024 * MIB, "a provider's answer, decoded"),
+    "request_body_bytes_max": Setting(10 * MIB, KIB, 100 * MIB, "a request body into the product"),
+    "metering_bytes_max": Setting(64 * KIB, KIB, MIB, "raw usage kept with a request"),
+    "body_chunk_bytes": Setting(MIB, KIB, 8 * MIB, "one stored piece of a body"),
+    "stream_queue_chunks_max": Setting(256, 1, 10_000, "chunks waiting for a slow client"),
+    "token_cache_seconds": Setting(2, 0, 60, "a revoked token may still work this long"),
+    # outgoing HTTP (E)
+    "tool_body_bytes_max": Setting(5 * MIB, KIB, 1024 * MIB, "a tool's answer, decoded"),
+    "model_view_bytes_max": Setting(64 * KIB, 256, 16 * MIB, "of a body, shown to the model"),
+    "audit_view_bytes_max": Setting(8 * KIB, 256, MIB, "of a body, shown in audit and console"),
+    "remote_file_bytes_max": Setting(20 * MIB, KIB, 1024 * MIB, "a downloaded remote file"),
+    "attachment_bytes_max": Setting(20 * MIB, KIB, 1024 * MIB, "a channel attachment"),
+    # jobs and notifications (D, F)
+    "job_lease_seconds": Setting(60, 5, 3600, "a job is owned this long"),
+    "job_heartbeat_seconds": Setting(15, 1, 600, "between heartbeats"),
+    "worker_lost_max": Setting(3, 1, 100, "a job that kills this many workers is parked"),
+    "notification_attempts_max": Setting(8, 1, 50, "attempts of one notification"),
+    "notification_deadline_seconds": Setting(30, 1, 300, "one attempt, in total"),
+    "retry_after_seconds_max": Setting(3600, 1, 86400, "Retry-After is clamped to this"),
+    # lifecycle and process (G)
+    "close_budget_seconds": Setting(30, 1, 600, "the one shared deadline of close()"),
+    "database_threads": Setting(4, 1, 16, "threads that touch the database (SQLite: always 1)"),
+    "writer_batch_max": Setting(50, 1, 200, "requests that share one commit"),
+    "lock_wait_seconds": Setting(5, 1, 50, "longest wait for a row lock"),
+    "transaction_tries_max": Setting(8, 1, 50, "runs of one transaction under contention"),
+    # console (L)
+    "list_page_rows": Setting(50, 1, 200, "rows of one list page"),
+    "count_cap": Setting(10_000, 100, 1_000_000, "exact counts stop here"),
+    "sign_in_tries_max": Setting(10, 3, 100, "failed sign-ins per window, per name and address"),
+    "sign_in_window_seconds": Setting(300, 10, 86400, "the window of sign_in_tries_max"),
+    "session_idle_seconds": Setting(3600, 60, 604800, "a console session ends when idle this long"),
+}
+
+
+class Conf:
+    """Reads each setting once from the environment; attribute access gives the number."""
+
+    def __init__(self, environ: dict[str, str] | None = None):
+        source = os.environ if environ is None else environ
+        self._values = {
+            name: _parse(name, row, source.get(f"BAILING_{name.upper()}"))
+            for name, row in SETTINGS.items()
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(f"no setting named {name}") from None
+
+
+def _parse(name: str, row: Setting, text: str | None) -> Any:
+    if text is None or text == "":
+        return row.default
+    try:
+        value = type(row.default)(text)
+    except ValueError:
+        raise ValueError(f"BAILING_{name.upper()} must be a number, not {text[:20]!r}") from None
+    if (row.low is not None and value < row.low) or (row.high is not None and value > row.high):
+        raise ValueError(f"BAILING_{name.upper()} must lie between {row.low} and {row.high}")
+    return value
+
+
+conf = Conf()
+
+
+@contextmanager
+def override(**values: Any) -> Iterator[Conf]:
+    """Replace settings for the length of a block. For tests; unknown names raise."""
+    unknown = set(values) - set(SETTINGS)
+    if unknown:
+        raise ValueError(f"no such setting: {sorted(unknown)}")
+    before = dict(conf._values)
+    conf._values.update(values)
+    try:
+        yield conf
+    finally:
+        conf._values = before

@@ -1,0 +1,62 @@
+"""Turns BAILING_DATABASE_URL into Django's DATABASES entry, with the session settings the verbs rely on."""
+
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+
+from kernel.conf import conf
+
+SQLITE_PRAGMAS = (
+    "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
+    " PRAGMA temp_store=MEMORY; PRAGMA cache_size=-16000;"
+)
+MYSQL_SESSION = (
+    "SET SESSION time_zone='+00:00',"
+    " sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO,"
+    "NO_ZERO_DATE,NO_ZERO_IN_DATE',"
+    " innodb_lock_wait_timeout={lock_wait}, wait_timeout=600"
+)
+
+
+def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[str, Any]:
+    """Returns the DATABASES entry for `url` ('' = the embedded SQLite file at `default_path`).
+
+    A MySQL or MariaDB URL without a password takes `mysql_password`. ValueError for other databases.
+    """
+    if not url:
+        return _sqlite(str(default_path))
+    parsed = dict(dj_database_url.parse(url))
+    engine = parsed["ENGINE"]
+    if engine.endswith("sqlite3"):
+        return _sqlite(parsed["NAME"] or str(default_path))
+    if not engine.endswith("mysql"):
+        raise ValueError("BAILING_DATABASE_URL must start with sqlite:// or mysql://")
+    return {
+        **parsed,
+        "PASSWORD": parsed.get("PASSWORD") or mysql_password,
+        "CONN_MAX_AGE": 0,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {
+            "charset": "utf8mb4",
+            "isolation_level": "read committed",
+            "connect_timeout": 5,
+            "read_timeout": 30,
+            "write_timeout": 30,
+            "init_command": MYSQL_SESSION.format(lock_wait=conf.lock_wait_seconds),
+        },
+        "TEST": {"CHARSET": "utf8mb4", "COLLATION": "utf8mb4_bin"},
+    }
+
+
+def _sqlite(name: str) -> dict[str, Any]:
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": name,
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": SQLITE_PRAGMAS,
+        },
+    }

@@ -1,0 +1,114 @@
+"""Numbers for people: money, bytes, durations and ages as short, exact text. Pure functions."""
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from kernel.money import nano_to_usd
+
+THIN_SPACE = "\u202f"
+MINUS = "\u2212"
+
+
+class Money(NamedTuple):
+    """An exact amount in three pieces, so that a page can set the part below a cent smaller."""
+
+    sign: str
+    whole: str  # '1,204'
+    cents: str  # '.50'
+    below: str  # '5615' or ''
+
+    @property
+    def text(self) -> str:
+        return f"{self.sign}${self.whole}{self.cents}{self.below}"
+
+
+def money(nano: int) -> Money:
+    """nano-USD -> exact pieces; at least two decimals, never rounded: 5615000 -> $0.005615 (A13)."""
+    text = nano_to_usd(abs(nano))
+    whole, _dot, fraction = text.partition(".")
+    fraction = fraction.ljust(2, "0")
+    return Money(
+        sign=MINUS if nano < 0 else "",
+        whole=f"{int(whole):,}",
+        cents=f".{fraction[:2]}",
+        below=fraction[2:],
+    )
+
+
+def count_text(value: int) -> str:
+    """1204 -> '1,204'."""
+    return f"{value:,}"
+
+
+def bytes_text(size: int) -> str:
+    """Bytes with a binary unit: 812 -> '812 B', 1229 -> '1.2 KiB'."""
+    if size < 1024:
+        return f"{size} B"
+    amount = float(size)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        amount /= 1024
+        if amount < 1023.95 or unit == "TiB":
+            break
+    return f"{amount:.1f} {unit}"
+
+
+def duration_text(seconds: float) -> str:
+    """A span of time in at most two units: '8 ms', '1.24 s', '2 min 05 s', '3 h 12 min', '4 d 2 h'."""
+    sign = MINUS if seconds < 0 else ""
+    seconds = abs(seconds)
+    if seconds < 0.9995:
+        small = seconds * 1000
+        return f"{sign}{small:.0f} ms" if small >= 1 or small == 0 else f"{sign}{small:.1f} ms"
+    if seconds < 9.995:
+        return f"{sign}{seconds:.2f} s"
+    if seconds < 59.95:
+        return f"{sign}{seconds:.1f} s"
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{sign}{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{sign}{hours} h {minutes:02d} min"
+    days, hours = divmod(hours, 24)
+    return f"{sign}{days} d {hours} h"
+
+
+def ago_text(moment: datetime, *, now: datetime) -> str:
+    """An age in one unit: 'just now', '12 s ago', '3 min ago', '2 h ago', '5 d ago', 'in 12 s'."""
+    seconds = int((now - moment).total_seconds())
+    if -2 < seconds < 2:
+        return _("just now")
+    span = abs(seconds)
+    for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
+        if span < limit:
+            short = f"{span // size} {unit}"
+            break
+    else:
+        short = f"{span // 86400:,} d"
+    return (_("%(span)s ago") if seconds > 0 else _("in %(span)s")) % {"span": short}
+
+
+def local(moment: datetime) -> datetime:
+    """The moment in the page's one zone; a naive value is taken as UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return timezone.localtime(aware)
+
+
+def zone_name(moment: datetime) -> str:
+    """'UTC' or the zone's short name at that moment ('CET', '+0545')."""
+    return local(moment).tzname() or "UTC"
+
+
+def absolute_text(moment: datetime, *, now: datetime, precise: bool = False) -> str:
+    """'14:02:05 UTC' today, else '2026-11-27 14:02:05 UTC'; `precise` adds milliseconds and the date."""
+    shown = local(moment)
+    clock = f"{shown:%H:%M:%S}"
+    if precise:
+        clock = f"{clock}.{shown.microsecond // 1000:03d}"
+    near = not precise and abs(now - shown) < timedelta(hours=20)
+    date = "" if near and shown.date() == local(now).date() else f"{shown:%Y-%m-%d} "
+    return f"{date}{clock} {zone_name(moment)}"

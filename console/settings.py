@@ -1,0 +1,151 @@
+"""Django's settings: everything an installation may change comes from the environment or `.env`."""
+
+import os
+import sys
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+from console.database import database
+from console.env import load_env_file
+from kernel.conf import conf
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+if os.environ.get("BAILING_READ_ENV_FILE", "1") == "1":
+    load_env_file(BASE_DIR / ".env")
+
+# `install` creates the secret key; it and the help pages run without one.
+COMMANDS_WITHOUT_SECRET = {"install", "help", "--help", "-h", "--version", "version"}
+SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY", "")
+if not SECRET_KEY:
+    if len(sys.argv) < 2 or sys.argv[1] in COMMANDS_WITHOUT_SECRET or "--help" in sys.argv:
+        SECRET_KEY = os.urandom(32).hex()
+    else:
+        raise ImproperlyConfigured(
+            "DJANGO_SECRET_KEY is not set. Run `manage.py install` once; it writes .env."
+        )
+
+DEBUG = os.environ.get("BAILING_DEBUG", "") == "1"
+ALLOWED_HOSTS = os.environ.get("BAILING_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
+CSRF_TRUSTED_ORIGINS = [
+    origin for origin in os.environ.get("BAILING_TRUSTED_ORIGINS", "").split(",") if origin
+]
+BEHIND_TLS = os.environ.get("BAILING_BEHIND_TLS", "") == "1"
+# How many proxies in front are trusted to append to X-Forwarded-For; 0 = none, use the peer address.
+TRUSTED_PROXIES = int(os.environ.get("BAILING_TRUSTED_PROXIES", "0"))
+
+VAR_DIR = Path(os.environ.get("BAILING_VAR_DIR", BASE_DIR / "var"))
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "django_prometheus",
+    "kernel",
+    "console",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "console.middleware.RequestIdMiddleware",
+    "console.csp.SecurityHeadersMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "console.middleware.IdleSessionMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "console.urls"
+API_URLCONF = "kernel.api.urls"
+ASGI_APPLICATION = "console.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "console.context.shell",
+            ],
+        },
+    },
+]
+
+DATABASES = {
+    "default": database(
+        os.environ.get("BAILING_DATABASE_URL", ""),
+        default_path=VAR_DIR / "bailing.sqlite3",
+        mysql_password=os.environ.get("MYSQL_PASSWORD", ""),
+    )
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "sign-in"
+
+LANGUAGE_CODE = "en"
+LOCALE_PATHS = [BASE_DIR / "console" / "locale"]
+TIME_ZONE = "UTC"
+USE_I18N = True
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = VAR_DIR / "static"
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = BEHIND_TLS
+SESSION_COOKIE_AGE = conf.session_idle_seconds
+SESSION_EXPIRE_AT_BROWSER_CLOSE = True
+CSRF_COOKIE_SECURE = BEHIND_TLS
+CSRF_COOKIE_HTTPONLY = True
+CSRF_FAILURE_VIEW = "console.views.errors.csrf_failure"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
+X_FRAME_OPTIONS = "DENY"
+SIGNED_COOKIE_LEGACY_SALT_FALLBACK = False
+if BEHIND_TLS:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = conf.request_body_bytes_max
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 1000
+
+PROMETHEUS_EXPORT_MIGRATIONS = False
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"()": "console.logs.LineFormatter"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("BAILING_LOG_LEVEL", "INFO")},
+    "loggers": {
+        "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+        "httpx": {"level": "WARNING"},
+        "httpx2": {"level": "WARNING"},
+        "uvicorn.access": {"level": "WARNING"},
+    },
+}

@@ -1,0 +1,133 @@
+"""Migration operations that can be run again after a kill between any two DDL statements (H1).
+
+MySQL commits each DDL statement at once. Each operation is one statement and first looks whether its
+effect is already there, so a second run walks over what the first one did and finishes the rest.
+"""
+
+from typing import Any
+
+from django.db import migrations, models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+
+
+def _tables(editor: BaseDatabaseSchemaEditor) -> set[str]:
+    return set(editor.connection.introspection.table_names())
+
+
+def _columns(editor: BaseDatabaseSchemaEditor, table: str) -> set[str]:
+    with editor.connection.cursor() as cursor:
+        description = editor.connection.introspection.get_table_description(cursor, table)
+    return {column.name for column in description}
+
+
+def _constraints(editor: BaseDatabaseSchemaEditor, table: str) -> set[str]:
+    with editor.connection.cursor() as cursor:
+        return set(editor.connection.introspection.get_constraints(cursor, table))
+
+
+class CreateTable(migrations.CreateModel):
+    """CREATE TABLE with its unique keys inline; no secondary index, no foreign key."""
+
+    def database_forwards(
+        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
+    ) -> None:
+        table = to_state.apps.get_model(app_label, self.name)._meta.db_table
+        if table not in _tables(schema_editor):
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+
+
+class CreateIndex(migrations.AddIndex):
+    """CREATE INDEX unless an index of that name exists."""
+
+    def database_forwards(
+        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
+    ) -> None:
+        table = to_state.apps.get_model(app_label, self.model_name)._meta.db_table
+        if self.index.name not in _constraints(schema_editor, table):
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+
+
+class AddColumn(migrations.operations.base.Operation):
+    """ADD COLUMN on a table, outside the migration state of the model that maps the table.
+
+    Marker and replay columns are mapped only where they are used (H3), so the owning model must not
+    know them: a plain query on it still works where the migration is absent.
+    """
+
+    reduces_to_sql = True
+    reversible = False
+
+    def __init__(self, table: str, column: str, field: models.Field):
+        self.table, self.column, self.field = table, column, field
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return self.__class__.__name__, [self.table, self.column, self.field], {}
+
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """No model of the migration state maps this column."""
+
+    def database_forwards(
+        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
+    ) -> None:
+        if self.column in _columns(schema_editor, self.table):
+            return
+        kind = self.field.db_type(schema_editor.connection)
+        quote = schema_editor.quote_name
+        schema_editor.execute(
+            f"ALTER TABLE {quote(self.table)} ADD COLUMN {quote(self.column)} {kind} NULL"
+        )
+
+    def describe(self) -> str:
+        return f"Add column {self.table}.{self.column}"
+
+
+class AddUniqueIndex(migrations.operations.base.Operation):
+    """CREATE UNIQUE INDEX on a column added by AddColumn."""
+
+    reduces_to_sql = True
+    reversible = False
+
+    def __init__(self, table: str, name: str, column: str):
+        self.table, self.name, self.column = table, name, column
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return self.__class__.__name__, [self.table, self.name, self.column], {}
+
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """No model of the migration state maps this index."""
+
+    def database_forwards(
+        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
+    ) -> None:
+        if self.name in _constraints(schema_editor, self.table):
+            return
+        quote = schema_editor.quote_name
+        schema_editor.execute(
+            f"CREATE UNIQUE INDEX {quote(self.name)} ON {quote(self.table)} ({quote(self.column)})"
+        )
+
+    def describe(self) -> str:
+        return f"Add unique index {self.name} on {self.table}"
+
+
+class Irreversible(migrations.operations.base.Operation):
+    """Refuses reversal: a code rollback keeps continuation rows and markers (H4)."""
+
+    reversible = False
+
+    def __init__(self, why: str):
+        self.why = why
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return self.__class__.__name__, [self.why], {}
+
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """Changes nothing."""
+
+    def database_forwards(
+        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
+    ) -> None:
+        """Changes nothing."""
+
+    def describe(self) -> str:
+        return self.why

@@ -1,0 +1,20 @@
+"""The index that settlement pages walk: (billing_state, updated_at, id). No history is recalculated (H1)."""
+
+from django.db import migrations, models
+
+import kernel.ddl
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("kernel", "0064_baseline"),
+    ]
+
+    operations = [
+        kernel.ddl.CreateIndex(
+            model_name="request",
+            index=models.Index(
+                fields=["billing_state", "updated_at", "id"], name="bz_usage_req_settlement"
+            ),
+        ),
+    ]

@@ -1,0 +1,80 @@
+"""The registry of background work: what was accepted is known until it is done (G2)."""
+
+import asyncio
+import contextvars
+import logging
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+from kernel.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+KINDS = (
+    "generation",
+    "settlement",
+    "maintenance",
+    "callback",
+    "delivery",
+    "approval_webhook",
+    "alert",
+    "dead_letter",
+    "job",
+)
+
+_inside = contextvars.ContextVar("bailing_background", default=False)
+
+
+class Background:
+    """Starts and tracks detached tasks. After `stop_intake` only accepted work may start children."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[Any], str] = {}
+        self._open = True
+        self.failures: Counter[str] = Counter()
+
+    @property
+    def accepting(self) -> bool:
+        """Whether work from outside is still taken."""
+        return self._open
+
+    def pending(self) -> dict[str, int]:
+        """Unfinished tasks by kind; every kind is present."""
+        counts = Counter(self._tasks.values())
+        return {kind: counts.get(kind, 0) for kind in KINDS}
+
+    def start(self, kind: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start `work` detached from its caller. Raises Unavailable when intake has stopped (G1)."""
+        if kind not in KINDS:
+            work.close()
+            raise ValueError(f"no such kind of background work: {kind}")
+        if not self._open and not _inside.get():
+            work.close()
+            raise Unavailable("The kernel is closing; it takes no new work.", code="closing")
+        context = contextvars.copy_context()
+        context.run(_inside.set, True)
+        task = asyncio.get_running_loop().create_task(work, context=context)
+        self._tasks[task] = kind
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        kind = self._tasks.pop(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failures[kind] += 1
+            log.error("background work %s failed", kind, exc_info=error)
+
+    def stop_intake(self) -> None:
+        """Take no new work from outside; accepted work goes on and may register children."""
+        self._open = False
+
+    async def drain(self, deadline: float) -> bool:
+        """Wait until nothing is left or `deadline` (event-loop time). True when drained; never cancels."""
+        loop = asyncio.get_running_loop()
+        while self._tasks:
+            left = deadline - loop.time()
+            if left <= 0:
+                return False
+            await asyncio.wait(list(self._tasks), timeout=left)
+        return True

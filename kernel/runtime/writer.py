@@ -1,0 +1,98 @@
+"""Group commit: concurrent calls of one verb share a transaction."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from kernel.conf import conf
+from kernel.errors import CommitOutcomeUnknown
+from kernel.runtime.database import Database
+
+Item = TypeVar("Item")
+Out = TypeVar("Out")
+
+
+class Writer(Generic[Item, Out]):
+    """Collects items while the previous commit runs, then hands at most `writer_batch_max` to the verb.
+
+    `verb(items=[...])` is one transaction and returns one outcome per item; an outcome that is an
+    exception is raised to that item's caller alone. An error of the whole batch runs each item by
+    itself. When a commit's outcome is unknown, `confirm(items=[item])` asks the database by the item's
+    own key and fence (A4); it must be safe to run whatever the lost commit did.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        verb: Callable[..., Sequence[Out | Exception]],
+        *,
+        confirm: Callable[..., Sequence[Out | Exception]],
+        key: Callable[[Item], Any],
+        lanes: int = 1,
+    ):
+        self._database, self._verb, self._confirm, self._key = database, verb, confirm, key
+        self._waiting: list[tuple[Item, asyncio.Future[Out]]] = []
+        self._lanes_free = lanes
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def put(self, item: Item) -> Out:
+        """Write `item` with whatever else is waiting. Shielded like every database call."""
+        future: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        self._pump()
+        return await asyncio.shield(future)
+
+    def _pump(self) -> None:
+        while self._waiting and self._lanes_free:
+            batch = self._waiting[: conf.writer_batch_max]
+            del self._waiting[: len(batch)]
+            self._lanes_free -= 1
+            task = asyncio.get_running_loop().create_task(self._write(batch))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _write(self, batch: list[tuple[Item, asyncio.Future[Out]]]) -> None:
+        batch.sort(key=lambda pair: self._key(pair[0]))
+        try:
+            outcomes = await self._run([item for item, _ in batch])
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                _resolve(future, outcome)
+        finally:
+            self._lanes_free += 1
+            self._pump()
+
+    async def _run(self, items: list[Item]) -> Sequence[Out | Exception]:
+        try:
+            return await self._database.in_tx(self._verb, items=items)
+        except CommitOutcomeUnknown:
+            return [await self._single(self._confirm, item) for item in items]
+        except Exception as error:
+            if len(items) == 1:
+                return [error]
+            return [await self._single(self._verb, item) for item in items]
+
+    async def _single(self, verb: Callable[..., Sequence[Out | Exception]], item: Item) -> Any:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return (await self._database.in_tx(verb, items=[item]))[0]
+            except CommitOutcomeUnknown as error:
+                if tries >= 3:
+                    return error
+                verb = self._confirm
+            except Exception as error:
+                return error
+
+
+def _resolve(future: asyncio.Future[Any], outcome: Any) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+        # The caller may have left; its exception must not be reported as never retrieved.
+        future.exception()
+    else:
+        future.set_result(outcome)
+
+

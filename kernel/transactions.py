@@ -1,0 +1,135 @@
+"""Transactions: one decorator; a decorated function is exactly one transaction.
+
+What the database does to us, and what this file does about it:
+- A lost COMMIT acknowledgement and a lost COMMIT request raise the same error (2013). So a block is never
+  run again after its COMMIT was sent: CommitOutcomeUnknown, and the caller reads again by key and fence.
+- Deadlock (1213), lock wait (1205), snapshot conflict (1020) and a busy SQLite are contention: the whole
+  block runs again, bounded by `transaction_tries_max`.
+- A connection lost before COMMIT left nothing behind: the block may run once more.
+- A database error swallowed inside the block would roll back silently: it raises instead.
+
+Lock order inside a block: requests by id, then ledger, then the account row last.
+"""
+
+import functools
+import random
+import time
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from django.db import DatabaseError, InterfaceError, connection
+from django.db import transaction as django_transaction
+
+from kernel.conf import conf
+from kernel.errors import CommitOutcomeUnknown, KernelError, RetryTransaction
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CONTENTION_CODES = frozenset({1213, 1205, 1020})
+LOST_CONNECTION_CODES = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 4031})
+
+
+def transaction(function: Callable[P, R]) -> Callable[P, R]:
+    """Run `function` as exactly one transaction; never nested. Raises CommitOutcomeUnknown (A2, A4)."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        reconnected = False
+        tries = 0
+        while True:
+            tries += 1
+            outermost = not connection.in_atomic_block
+            if outermost:
+                connection.close_if_unusable_or_obsolete()
+            attempt = Attempt()
+            try:
+                return commit_unit(function.__name__, attempt, lambda: function(*args, **kwargs))
+            except CommitOutcomeUnknown:
+                raise
+            except (DatabaseError, InterfaceError, RetryTransaction) as error:
+                if not outermost:
+                    raise
+                if _is_contention(error) and tries < conf.transaction_tries_max:
+                    time.sleep(random.uniform(0, min(0.002 * 2**tries, 0.25)))
+                    continue
+                if _is_lost_connection(error) and not reconnected:
+                    reconnected = True
+                    connection.close()
+                    continue
+                raise
+
+    run.transaction = function  # type: ignore[attr-defined]  # read by in_tx and by the tidy tests
+    return run
+
+
+class Attempt:
+    """Where one run of a block stands: before or at its COMMIT."""
+
+    __slots__ = ("at_commit",)
+
+    def __init__(self) -> None:
+        self.at_commit = False
+
+
+def commit_unit(name: str, attempt: Attempt, block: Callable[[], R]) -> R:
+    """One BEGIN, one block, one COMMIT. Every write of the product passes here; `name` is its verb."""
+    try:
+        with django_transaction.atomic(durable=True):
+            result = block()
+            if connection.needs_rollback:
+                raise RuntimeError(f"{name} swallowed a database error inside its transaction")
+            attempt.at_commit = True
+    except (DatabaseError, InterfaceError) as error:
+        if attempt.at_commit and not _is_contention(error):
+            connection.close()
+            raise CommitOutcomeUnknown(
+                f"The database did not acknowledge the commit of {name}."
+            ) from error
+        raise
+    return result
+
+
+def requires_transaction(function: Callable[P, R]) -> Callable[P, R]:
+    """For functions named `..._in_tx`: they join their caller's transaction and refuse to run without."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not connection.in_atomic_block:
+            raise KernelError(f"{function.__name__} needs a transaction around it")
+        return function(*args, **kwargs)
+
+    return run
+
+
+def reading(function: Callable[P, R]) -> Callable[P, R]:
+    """For functions that only read: heals the thread's connection first, and once on a lost one."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if connection.in_atomic_block:
+            return function(*args, **kwargs)
+        connection.close_if_unusable_or_obsolete()
+        try:
+            return function(*args, **kwargs)
+        except (DatabaseError, InterfaceError) as error:
+            if not _is_lost_connection(error):
+                raise
+            connection.close()
+            return function(*args, **kwargs)
+
+    return run
+
+
+def _error_code(error: BaseException) -> Any:
+    return error.args[0] if error.args else None
+
+
+def _is_contention(error: BaseException) -> bool:
+    if isinstance(error, RetryTransaction) or _error_code(error) in CONTENTION_CODES:
+        return True
+    return connection.vendor == "sqlite" and "locked" in str(error)
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    return isinstance(error, InterfaceError) or _error_code(error) in LOST_CONNECTION_CODES

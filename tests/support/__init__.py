@@ -1,0 +1,1 @@
+"""What tests lean on: servers, environments, waiting. Nothing here ships with the product."""

@@ -1,0 +1,1 @@
+"""The installer, driven with synthetic openssl commands in temporary directories."""

@@ -17,7 +17,7 @@ from tests.support.owned import OwnedDirectory, remove_stale
 SQLITE_PREFIX = "bz-sqlite-"
 DEFAULT_FLAG = "BAILING_USAGE_TEST_MYSQL"
 DATABASE_FIXTURES = {"kernel_db", "db", "transactional_db", "django_db_serialized_rollback"}
-SERVER = pytest.StashKey[Server]()
+DATABASE = pytest.StashKey[str]()
 
 hypothesis.settings.register_profile("everyday", deadline=None, database=None)
 hypothesis.settings.load_profile("everyday")
@@ -46,16 +46,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Name the database the run used: a claim about MySQL needs a run on MySQL (K5)."""
-    server = config.stash.get(SERVER, None)
-    name = str(server) if server else f"SQLite {sqlite3.sqlite_version}"
-    terminalreporter.write_line(f"database: {name}")
+    terminalreporter.write_line(f"database: {config.stash.get(DATABASE, 'none was used')}")
 
 
 @pytest.fixture(scope="session")
 def mysql_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """The run's database server: the given one or a private one, started when first asked for."""
     with the_server() as server:
-        request.config.stash[SERVER] = server
+        request.config.stash[DATABASE] = str(server)
         yield server
 
 
@@ -75,6 +73,7 @@ def database_place(request: pytest.FixtureRequest) -> Iterator[None]:
         entry.update(HOST=server.host, PORT=server.port, USER=server.user, PASSWORD=server.password)
         yield
         return
+    request.config.stash[DATABASE] = f"SQLite {sqlite3.sqlite_version}"
     remove_stale(SQLITE_PREFIX)
     directory = OwnedDirectory.create(SQLITE_PREFIX)
     entry["NAME"] = entry["TEST"]["NAME"] = str(directory.path / "test.sqlite3")

@@ -91,6 +91,8 @@ DATABASES = {
         mysql_password=os.environ.get("MYSQL_PASSWORD", ""),
     )
 }
+# `migrate` refuses and names db_init; the test settings allow it.
+ALLOW_PLAIN_MIGRATE = False
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_PASSWORD_VALIDATORS = [

@@ -64,11 +64,21 @@ RESULT = Machine(
     name="Model request: result",
     column="bz_usage_requests.result_state",
     states=(
-        State("admitted", "Durable, not sent. Survives restart.", "dispatch or cancel, both explicit"),
-        State("dispatched", "The decision to send is durable.", "the owner's fence, or an expired lease"),
+        State(
+            "admitted", "Durable, not sent. Survives restart.", "dispatch or cancel, both explicit"
+        ),
+        State(
+            "dispatched",
+            "The decision to send is durable.",
+            "the owner's fence, or an expired lease",
+        ),
         State("complete", "The provider's bytes are saved.", ""),
         State("failed", "Refused, not sent, failed in stream, or resolved by an operator.", ""),
-        State("unknown", "Sent, outcome not known. Never sent again.", "the original fence or an operator"),
+        State(
+            "unknown",
+            "Sent, outcome not known. Never sent again.",
+            "the original fence or an operator",
+        ),
         State("cancelled", "Cancelled by its caller or an operator.", ""),
     ),
     moves=(
@@ -88,9 +98,17 @@ BILLING = Machine(
     column="bz_usage_requests.billing_state",
     states=(
         State("open", "Nothing to charge yet; the hold stays.", "the result"),
-        State("pending", "Owed or not yet known; `pending_reason` says why.", "settlement or an operator"),
+        State(
+            "pending",
+            "Owed or not yet known; `pending_reason` says why.",
+            "settlement or an operator",
+        ),
         State("settled", "One ledger row exists. Never changes.", ""),
-        State("not_charged", "Nothing is owed; `pending_reason` says why.", "late usage after a cancel"),
+        State(
+            "not_charged",
+            "Nothing is owed; `pending_reason` says why.",
+            "late usage after a cancel",
+        ),
     ),
     moves=(
         Move("open", "pending", "save_results, expire_leases, cancel", "A7"),
@@ -105,7 +123,9 @@ JOB = Machine(
     column="bz_jobs.state",
     states=(
         State("queued", "Waits for a worker.", "claim"),
-        State("running", "Owned by a worker until its lease ends.", "the worker's fence, or reclaim"),
+        State(
+            "running", "Owned by a worker until its lease ends.", "the worker's fence, or reclaim"
+        ),
         State("waiting", "Waits for a person; `waiting_reason` says for what.", "a decision"),
         State("done", "Finished with a result.", ""),
         State("failed", "Finished without a result.", ""),

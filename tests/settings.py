@@ -37,3 +37,4 @@ def _test_database() -> dict[str, object]:
 
 DATABASES = {"default": _test_database()}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+ALLOW_PLAIN_MIGRATE = True

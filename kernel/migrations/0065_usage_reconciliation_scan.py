@@ -1,4 +1,4 @@
-"""The index that settlement pages walk: (billing_state, updated_at, id). No history is recalculated (H1)."""
+"""The index that settlement pages walk; no history is recalculated (H1)."""
 
 from django.db import migrations, models
 

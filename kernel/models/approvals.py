@@ -37,7 +37,9 @@ class Approval(models.Model):
         db_table = "bz_approvals"
         indexes = [
             models.Index(fields=["state", "created_at", "id"], name="bz_approval_state"),
-            models.Index(fields=["account_id", "state", "created_at", "id"], name="bz_approval_acct"),
+            models.Index(
+                fields=["account_id", "state", "created_at", "id"], name="bz_approval_acct"
+            ),
             models.Index(fields=["job_id", "id"], name="bz_approval_job"),
             models.Index(fields=["state", "expires_at", "id"], name="bz_approval_expiry"),
         ]

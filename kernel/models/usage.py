@@ -57,7 +57,7 @@ class Price(models.Model):
     version = models.IntegerField()
     rates_text = models.TextField()
     valid_from_at = models.DateTimeField()
-    valid_to_at = models.DateTimeField(null=True)
+    valid_until_at = models.DateTimeField(null=True)
     created_by = models.CharField(max_length=160)
     created_at = models.DateTimeField()
 
@@ -73,6 +73,7 @@ class Request(models.Model):
     account_id = IdField()
     operation_id = IdField()
     service_id = IdField()
+    service_version = models.IntegerField()
     path = models.CharField(max_length=120)
     content_sha256 = IdField(max_length=64)
     streamed = models.BooleanField(default=False)
@@ -125,7 +126,9 @@ class Request(models.Model):
                 fields=["account_id", "result_state", "updated_at", "id"],
                 name="bz_usage_req_account_state",
             ),
-            models.Index(fields=["result_state", "lease_expires_at", "id"], name="bz_usage_req_lease"),
+            models.Index(
+                fields=["result_state", "lease_expires_at", "id"], name="bz_usage_req_lease"
+            ),
             models.Index(
                 fields=["billing_state", "updated_at", "id"], name="bz_usage_req_settlement"
             ),
@@ -144,7 +147,9 @@ class Body(models.Model):
     class Meta:
         db_table = "bz_usage_bodies"
         constraints = [
-            models.UniqueConstraint(fields=["request_id", "kind", "sequence"], name="bz_usage_body"),
+            models.UniqueConstraint(
+                fields=["request_id", "kind", "sequence"], name="bz_usage_body"
+            ),
         ]
 
 

@@ -94,5 +94,3 @@ def _resolve(future: asyncio.Future[Any], outcome: Any) -> None:
         future.exception()
     else:
         future.set_result(outcome)
-
-

@@ -55,8 +55,10 @@ def bundled_rates(*, provider: str, model: str, at: datetime) -> Rates | None:
     if at.tzinfo is None:
         raise ValueError("a price is looked up at a time with a zone")
     found = _models(provider).get(model)
-    if found is None or _changes_by_the_hour(found):
-        return found and _rates_at(found, at)
+    if found is None:
+        return None
+    if _changes_by_the_hour(found):
+        return _rates_at(found, at)
     return _rates_on_day(provider, model, at.astimezone(UTC).date())
 
 

@@ -1,0 +1,124 @@
+"""The ASGI application: one kernel, two doors. The API skips Django's middleware, the console has all.
+
+`create_application()` is for standalone, which owns the kernel; `application` is for a web server such
+as uvicorn: its lifespan starts a kernel, ticks it, and closes it on shutdown (G4).
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import django
+from django.conf import settings
+
+django.setup()
+
+from django.core.handlers.asgi import ASGIHandler  # noqa: E402  - Django must be set up first
+from django.core.handlers.exception import convert_exception_to_response  # noqa: E402
+
+from kernel.api.bounded import BoundedBody  # noqa: E402
+from kernel.conf import conf  # noqa: E402
+from kernel.kernel import Kernel  # noqa: E402
+from kernel.metrics import register_kernel  # noqa: E402
+
+log = logging.getLogger(__name__)
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+API_PREFIXES = ("/v1/", "/usage/v1/")
+PROBES = ("/livez", "/readyz", "/metrics")
+TICK_SECONDS = 1.0
+
+
+class ApiHandler(ASGIHandler):
+    """Django's handler without middleware, on the API's addresses: ten middlewares cost 3 ms a request."""
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        self._middleware_chain = convert_exception_to_response(self._get_response_async)
+
+    async def get_response_async(self, request: Any) -> Any:
+        request.urlconf = settings.API_URLCONF
+        return await super().get_response_async(request)
+
+
+class Application:
+    """Splits by path and hands the kernel to both doors in the scope."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+        self._api = ApiHandler()
+        self._console = ASGIHandler()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        scope["kernel"] = self.kernel
+        path = scope["path"]
+        is_api = path.startswith(API_PREFIXES) or path in PROBES
+        await (self._api if is_api else self._console)(scope, receive, send)
+
+
+class Lifespan:
+    """Runs a kernel for the life of a web server: initialize, tick, close within the budget."""
+
+    def __init__(self) -> None:
+        self._kernel: Kernel | None = None
+        self._application: Any = None
+        self._ticker: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self._application(scope, receive, send)
+            return
+        await receive()
+        try:
+            await self._start()
+        except Exception as error:
+            log.exception("the kernel did not start")
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _start(self) -> None:
+        self._kernel = Kernel()
+        await self._kernel.initialize()
+        self._application = create_application(self._kernel)
+        self._ticker = asyncio.get_running_loop().create_task(tick_for_ever(self._kernel))
+
+    async def _stop(self) -> None:
+        assert self._kernel is not None and self._ticker is not None
+        self._ticker.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._ticker
+        report = await self._kernel.close()
+        if not report.drained:
+            log.warning("close ran out of time; left: %s", report.left)
+
+
+async def tick_for_ever(kernel: Kernel) -> None:
+    """Tick at once and then every second, until cancelled. A failing tick never ends the timer (B1)."""
+    while True:
+        try:
+            await kernel.tick()
+        except Exception:
+            log.exception("a tick failed")
+        await asyncio.sleep(TICK_SECONDS)
+
+
+def create_application(kernel: Kernel) -> Any:
+    """The two doors around `kernel`, behind the bound on request bodies (E5)."""
+    register_kernel(kernel)
+    return BoundedBody(Application(kernel), body_bytes_max=conf.request_body_bytes_max)
+
+
+application = Lifespan()

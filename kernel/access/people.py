@@ -1,0 +1,140 @@
+"""People: Django's users, with roles as groups (L2)."""
+
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+
+from kernel import audit
+from kernel.errors import Conflict, InvalidInput, NotFound
+from kernel.transactions import reading, transaction
+
+# Each role may do what the ones before it may, but for approver, who only adds decisions to viewing.
+ROLES = {
+    "viewer": "sees everything, changes nothing",
+    "approver": "sees everything, decides approvals",
+    "operator": "resolves, cancels, dispatches, replays, runs passes",
+    "admin": "everything, with accounts, services, prices, tokens and people",
+}
+
+
+@transaction
+def ensure_roles() -> None:
+    """Create the role groups that are missing."""
+    for name in ROLES:
+        Group.objects.get_or_create(name=name)
+
+
+@transaction
+def ensure_admin(*, password: str) -> str:
+    """The first administrator follows BAILING_ADMIN_PASSWORD: created, or given a changed password.
+
+    Returns created, changed or unchanged. Sessions of the old password end.
+    """
+    if not password:
+        return "unchanged"
+    user, created = User.objects.get_or_create(
+        username="admin", defaults={"is_staff": True, "is_superuser": True}
+    )
+    if not created and user.check_password(password):
+        return "unchanged"
+    user.set_password(password)
+    user.save()
+    user.groups.add(Group.objects.get(name="admin"))
+    audit.append_in_tx(
+        actor=audit.Actor("system", "start"),
+        action="person.password_from_environment",
+        kind="person",
+        object_id="admin",
+    )
+    return "created" if created else "changed"
+
+
+@transaction
+def add_person(*, name: str, role: str, password: str, actor: audit.Actor) -> User:
+    """Add a person with a role. InvalidInput names a wrong field; Conflict when the name is taken."""
+    if role not in ROLES:
+        raise InvalidInput(f"a role is one of {', '.join(ROLES)}", field="role")
+    user = User(username=name.strip(), is_staff=role == "admin")
+    try:
+        user.full_clean(exclude=["password"], validate_unique=False)
+        validate_password(password, user)
+    except ValidationError as error:
+        messages = (
+            error.message_dict if hasattr(error, "error_dict") else {"password": error.messages}
+        )
+        field, texts = next(iter(messages.items()))
+        raise InvalidInput(
+            " ".join(texts), field="name" if field == "username" else field
+        ) from None
+    if User.objects.filter(username__iexact=user.username).exists():
+        raise Conflict(f"a person named {user.username} exists", field="name")
+    user.set_password(password)
+    user.save(force_insert=True)
+    user.groups.set([Group.objects.get(name=role)])
+    _audit(actor, "person.add", user, {"role": role})
+    return user
+
+
+@transaction
+def change_person(
+    *,
+    name: str,
+    actor: audit.Actor,
+    role: str | None = None,
+    active: bool | None = None,
+    reason: str = "",
+) -> User:
+    """Change a person's role or close their access. Nobody changes themselves. NotFound, InvalidInput."""
+    user = User.objects.select_for_update().filter(username=name).first()
+    if user is None:
+        raise NotFound(f"no person named {name}")
+    if actor.kind == "user" and actor.id == name:
+        raise InvalidInput("ask another administrator to change your own access", field="name")
+    before = {"role": role_of(user), "active": user.is_active}
+    if role is not None:
+        if role not in ROLES:
+            raise InvalidInput(f"a role is one of {', '.join(ROLES)}", field="role")
+        user.groups.set([Group.objects.get(name=role)])
+        user.is_superuser = user.is_superuser and role == "admin"
+        user.is_staff = role == "admin"
+    if active is not None:
+        user.is_active = active
+    user.save()
+    audit.append_in_tx(
+        actor=actor,
+        action="person.change",
+        kind="person",
+        object_id=_subject(user),
+        before=before,
+        after={"role": role_of(user), "active": user.is_active},
+        reason=reason,
+    )
+    return user
+
+
+@reading
+def list_people() -> list[User]:
+    """All people by name, with their groups loaded."""
+    return list(User.objects.prefetch_related("groups").order_by("username")[:500])
+
+
+def role_of(user: User) -> str:
+    """The role of a person; '' when they have none."""
+    names = {group.name for group in user.groups.all()}
+    return next((role for role in reversed(list(ROLES)) if role in names), "")
+
+
+def _subject(user: User) -> str:
+    return f"user-{user.pk}"
+
+
+def _audit(actor: audit.Actor, action: str, user: User, after: dict[str, Any]) -> None:
+    audit.append_in_tx(
+        actor=actor,
+        action=action,
+        kind="person",
+        object_id=_subject(user),
+        after={"name": user.username, **after},
+    )

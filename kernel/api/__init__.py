@@ -1,0 +1,1 @@
+"""The JSON door: parse, one verb, render."""

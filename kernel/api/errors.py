@@ -1,0 +1,127 @@
+"""Errors of the JSON door: one shape, stable codes, the way out, the id of the HTTP request."""
+
+import logging
+from typing import Any
+
+from django.db import DatabaseError, InterfaceError
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from ninja.errors import HttpError, ValidationError
+
+from kernel.errors import InvalidInput, KernelError, Unavailable
+from kernel.ids import new_id
+
+log = logging.getLogger(__name__)
+
+HTTP_REQUEST_ID = "X-Request-Id"
+
+
+def error_body(
+    *,
+    code: str,
+    message: str,
+    retryable: bool = False,
+    next_action: str = "",
+    http_request_id: str = "",
+    **details: Any,
+) -> dict[str, Any]:
+    """`{"error": {...}}` as every refusal of the API answers."""
+    return {
+        "error": {
+            "code": code,
+            "message": message,
+            "retryable": retryable,
+            "next_action": next_action,
+            "http_request_id": http_request_id,
+            **details,
+        }
+    }
+
+
+def http_request_id(request: HttpRequest) -> str:
+    """The id of this HTTP exchange; made once per request."""
+    found = getattr(request, "http_request_id", "")
+    if not found:
+        found = new_id("http")
+        request.http_request_id = found  # type: ignore[attr-defined]  # lives with the request
+    return found
+
+
+def render_error(
+    request: HttpRequest, error: KernelError, *, headers: dict[str, str] | None = None
+) -> HttpResponse:
+    """The HTTP answer of a KernelError. Only retryable errors may be repeated by client libraries."""
+    response = JsonResponse(
+        error_body(
+            code=error.error_code,
+            message=error.message,
+            retryable=error.retryable,
+            next_action=error.way_out,
+            http_request_id=http_request_id(request),
+            **_plain(error.details),
+        ),
+        status=error.status,
+    )
+    response[HTTP_REQUEST_ID] = http_request_id(request)
+    if error.retryable:
+        response["Retry-After"] = "1"
+    else:
+        response["x-should-retry"] = "false"
+    if error.status == 401:
+        response["WWW-Authenticate"] = "Bearer"
+    for name, value in (headers or {}).items():
+        response[name] = value
+    return response
+
+
+def on_kernel_error(request: HttpRequest, error: KernelError) -> HttpResponse:
+    """Handler of every refusal raised on purpose."""
+    return render_error(request, error)
+
+
+def on_validation_error(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    """422 that names each wrong or unknown field."""
+    problems = []
+    for problem in error.errors:
+        path = [str(part) for part in problem.get("loc", ()) if part not in ("body", "payload")]
+        problems.append({"field": ".".join(path) or "body", "problem": str(problem.get("msg", ""))})
+    first = problems[0] if problems else {"field": "body", "problem": "invalid"}
+    return render_error(
+        request,
+        InvalidInput(
+            f"{first['field']}: {first['problem']}", field=first["field"], problems=problems
+        ),
+    )
+
+
+def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+    """Errors of the framework itself, such as a body that is not JSON."""
+    wrong = InvalidInput("the body is not valid JSON", field="body")
+    return render_error(request, wrong)
+
+
+def on_database_error(request: HttpRequest, error: Exception) -> HttpResponse:
+    """The database is away or refused: nothing is half done; the same call may be repeated."""
+    log.error("database error %s", http_request_id(request), exc_info=error)
+    return render_error(request, Unavailable("The database did not answer."))
+
+
+def on_any_error(request: HttpRequest, error: Exception) -> HttpResponse:
+    """A defect of ours: logged with its id, no trace to the caller."""
+    log.error("unexpected error %s", http_request_id(request), exc_info=error)
+    return render_error(
+        request,
+        KernelError(
+            "Something went wrong on our side.",
+            next_action="Read the operation before you decide to repeat it.",
+        ),
+    )
+
+
+DATABASE_ERRORS = (DatabaseError, InterfaceError)
+
+
+def _plain(details: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: value if isinstance(value, str | int | bool | list | dict | None) else str(value)
+        for key, value in details.items()
+    }

@@ -1,0 +1,65 @@
+"""Probes: /livez, /readyz, /metrics (J1)."""
+
+import hmac
+import ipaddress
+import os
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from kernel import schema
+from kernel.api.door import kernel_of
+from kernel.api.errors import render_error
+from kernel.errors import KernelError, Unauthorized
+
+
+async def livez(request: HttpRequest) -> HttpResponse:
+    """200 while the process answers; touches nothing."""
+    return JsonResponse({"status": "alive"})
+
+
+async def readyz(request: HttpRequest) -> HttpResponse:
+    """200 when the database answers and the schema fits; else 503 that says what is missing (H2)."""
+    kernel = kernel_of(request)
+    problems: dict[str, object] = {}
+    if not kernel.background.accepting:
+        problems["closing"] = True
+    else:
+        try:
+            found = await kernel.database.in_tx(schema.state)
+        except (KernelError, OSError, *schema.DATABASE_ERRORS):
+            problems["database"] = "does not answer"
+        else:
+            if not found.ready:
+                problems["schema"] = {
+                    "missing": list(found.missing),
+                    "unknown": list(found.unknown),
+                    "changed": list(found.changed),
+                    "next_action": "Run manage.py db_init.",
+                }
+    if problems:
+        return JsonResponse({"status": "not ready", **problems}, status=503)
+    return JsonResponse({"status": "ready"})
+
+
+async def metrics(request: HttpRequest) -> HttpResponse:
+    """Prometheus text, from memory only. For loopback callers, or with BAILING_API_TOKEN (J1)."""
+    if not (_is_loopback(request) or _has_token(request)):
+        return render_error(request, Unauthorized("Metrics need a token."))
+    return HttpResponse(generate_latest(), content_type=CONTENT_TYPE_LATEST)
+
+
+def _is_loopback(request: HttpRequest) -> bool:
+    # Behind a proxy every peer is loopback, so a forwarded request is never taken for a local one.
+    if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
+        return False
+    try:
+        return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
+    except ValueError:
+        return False
+
+
+def _has_token(request: HttpRequest) -> bool:
+    expected = os.environ.get("BAILING_API_TOKEN", "")
+    given = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+    return len(expected) >= 16 and hmac.compare_digest(given.encode(), expected.encode())

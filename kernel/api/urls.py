@@ -1,0 +1,13 @@
+"""The addresses of the JSON door and of the probes."""
+
+from django.urls import path
+
+from kernel.api.door import api
+from kernel.api.probes import livez, metrics, readyz
+
+urlpatterns = [
+    path("livez", livez),
+    path("readyz", readyz),
+    path("metrics", metrics),
+    path("", api.urls),
+]

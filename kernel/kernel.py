@@ -1,0 +1,169 @@
+"""The kernel: the composition root. initialize, migrate, tick, close, progress (G1)."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel import clock, schema
+from kernel.access.tokens import Caller, authenticate
+from kernel.conf import conf
+from kernel.errors import Unavailable
+from kernel.http import Door
+from kernel.ids import new_id
+from kernel.runtime import Background, Database, Pass
+from kernel.runtime.maintenance import Progress
+from kernel.usage.gateway import Gateway
+from kernel.usage.recovery import expire_leases, purge_bodies
+from kernel.usage.settlement import settlement_page
+
+
+@dataclass(frozen=True, slots=True)
+class CloseReport:
+    """How close() went: whether everything drained, and what is left by kind."""
+
+    drained: bool
+    seconds: float
+    left: dict[str, int] = field(default_factory=dict)
+
+
+class Kernel:
+    """One kernel instance: its own usage owner, database threads, background work and passes.
+
+    Made inside a running event loop. `loop` lets other threads hand work to it.
+    """
+
+    def __init__(self, *, owner: str = "") -> None:
+        self.owner = owner or new_id("krn")
+        self.background = Background()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._closing = False
+        self._closed = False
+        self.drain_timeouts = 0
+        self._tokens: dict[bytes, tuple[float, Caller]] = {}
+
+    async def initialize(self) -> None:
+        """Check the schema, start the database threads and the passes. Never migrates (H2).
+
+        Raises Unavailable when migrations are missing, naming db_init, and after close began (G1).
+        """
+        if self._closing:
+            raise Unavailable("This kernel is closing; make a new one.", code="closing")
+        self.loop = asyncio.get_running_loop()
+        self.database = Database()
+        self.door = Door()
+        self.gateway = Gateway(
+            owner=self.owner, database=self.database, background=self.background, door=self.door
+        )
+        self.settlement = self._pass(
+            "settlement",
+            settlement_page,
+            conf.settlement_interval_seconds,
+            conf.settlement_page_rows,
+        )
+        self.recovery = self._pass(
+            "recovery", expire_leases, conf.recovery_interval_seconds, conf.recovery_page_rows
+        )
+        self.purge = self._pass(
+            "purge", purge_bodies, conf.purge_interval_seconds, conf.recovery_page_rows
+        )
+        self.passes = (self.recovery, self.settlement, self.purge)
+        found = await self.database.in_tx(schema.state)
+        if not found.ready:
+            await self._release()
+            raise Unavailable(
+                f"The database schema is not ready: missing {list(found.missing)},"
+                f" unknown {list(found.unknown)}, changed {list(found.changed)}.",
+                code="schema_not_ready",
+                next_action="Run manage.py db_init.",
+            )
+
+    def _pass(self, name: str, page: Any, interval: float, rows: int) -> Pass:
+        return Pass(
+            name=name,
+            owner=self.owner,
+            database=self.database,
+            page=page,
+            interval_seconds=interval,
+            page_rows=rows,
+            budget_seconds=conf.settlement_budget_seconds,
+        )
+
+    @staticmethod
+    def migrate() -> tuple[str, ...]:
+        """Bring the schema up to this code; the same as `manage.py db_init` (H2)."""
+        return schema.migrate()
+
+    async def tick(self) -> None:
+        """Start each pass that is due, as background work. The first tick starts all of them (B1)."""
+        if self._closing:
+            raise Unavailable("This kernel is closing; it takes no tick.", code="closing")
+        self._start_passes([each for each in self.passes if each.due()])
+
+    def nudge(self) -> None:
+        """Called by HTTP traffic: start passes that nobody's tick started in time (B1). Never waits."""
+        if not self._closing:
+            self._start_passes([each for each in self.passes if each.overdue()])
+
+    def run_pass(self, name: str) -> asyncio.Task[Any]:
+        """Start one pass now, or join the running one. ValueError for an unknown name."""
+        for each in self.passes:
+            if each.name == name:
+                return self.background.start("settlement", each.run())
+        raise ValueError(f"no pass named {name}")
+
+    def _start_passes(self, passes: list[Pass]) -> None:
+        for each in passes:
+            self.background.start(
+                "settlement" if each is self.settlement else "maintenance", each.run()
+            )
+
+    async def authenticate(self, secret: str) -> Caller:
+        """The caller of an API token; remembered for `token_cache_seconds`. Unauthorized."""
+        key = secret.encode(errors="replace")
+        known = self._tokens.get(key)
+        if known and known[0] > clock.monotonic():
+            return known[1]
+        caller = await self.database.in_tx(authenticate, secret=secret)
+        if len(self._tokens) > 10_000:
+            self._tokens.clear()
+        self._tokens[key] = (clock.monotonic() + conf.token_cache_seconds, caller)
+        return caller
+
+    def get_reconciliation_progress(self) -> Progress:
+        """The latest settlement page, from memory: counters only (B6)."""
+        return self.settlement.progress
+
+    def get_continuation_progress(self) -> Progress:
+        """The latest continuation page, from memory; zeros until continuations exist (G1)."""
+        return Progress()
+
+    async def close(self, drain_seconds: float | None = None) -> CloseReport:
+        """Stop intake, drain started work, close resources: one shared deadline (G3).
+
+        On a timeout nothing is torn down: unfinished work stays on this instance, the report says what
+        is left, and close can be called again.
+        """
+        budget = conf.close_budget_seconds if drain_seconds is None else drain_seconds
+        started = time.monotonic()
+        self._closing = True
+        self.background.stop_intake()
+        if self._closed or self.loop is None:
+            return CloseReport(True, 0.0)
+        deadline = asyncio.get_running_loop().time() + budget
+        drained = await self.background.drain(deadline)
+        drained = await self.database.drain(deadline) and drained
+        if not drained:
+            self.drain_timeouts += 1
+            left = {kind: count for kind, count in self.background.pending().items() if count}
+            if self.database.pending:
+                left["database"] = self.database.pending
+            return CloseReport(False, time.monotonic() - started, left)
+        await self._release()
+        self._closed = True
+        return CloseReport(True, time.monotonic() - started)
+
+    async def _release(self) -> None:
+        await self.gateway.stop_renewing()
+        await self.door.aclose()
+        self.database.close()

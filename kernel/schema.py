@@ -1,0 +1,160 @@
+"""The explicit migrator: one lock, a ledger of checksums, fails closed on changed history (H2)."""
+
+import fcntl
+import hashlib
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    connection,
+)
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+
+from kernel import clock
+from kernel.errors import Conflict, Unavailable
+from kernel.models import SchemaStep
+from kernel.transactions import transaction
+
+LOCK_NAME = "bailing_db_init"
+LOCK_WAIT_SECONDS = 30
+_inside = ContextVar("bailing_migrating", default=False)
+DATABASE_ERRORS = (DatabaseError, InterfaceError)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    """What the database holds against what this code knows."""
+
+    missing: tuple[str, ...]
+    unknown: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    @property
+    def ready(self) -> bool:
+        return not (self.missing or self.unknown or self.changed)
+
+
+def checksums() -> dict[str, str]:
+    """sha256 of each migration file of the kernel, by name, in order."""
+    names = sorted(name for app, name in MigrationLoader(None).disk_migrations if app == "kernel")
+    return {name: _file_sha256(name) for name in names}
+
+
+def _file_sha256(name: str) -> str:
+    module = importlib.import_module(f"kernel.migrations.{name}")
+    assert module.__file__ is not None, "a migration is a file"
+    return hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
+
+
+def state() -> SchemaState:
+    """Compare the database's migration ledger with the files. Reads only."""
+    known = checksums()
+    try:
+        applied = {
+            name
+            for app, name in MigrationRecorder(connection).applied_migrations()
+            if app == "kernel"
+        }
+        recorded = dict(SchemaStep.objects.values_list("name", "checksum")) if applied else {}
+    except (OperationalError, ProgrammingError) as error:
+        if not _is_missing_table(error):
+            raise
+        applied, recorded = set(), {}
+    return SchemaState(
+        missing=tuple(name for name in known if name not in applied),
+        unknown=tuple(sorted(applied - set(known))),
+        changed=tuple(n for n in known if n in recorded and recorded[n] != known[n]),
+    )
+
+
+def migrate(*, say: Callable[[str], None] = lambda line: None) -> tuple[str, ...]:
+    """Bring the schema up to this code; returns the names that were applied (H2).
+
+    Holds an advisory lock, so that a second migrator waits. Conflict when history is unknown or
+    changed: nothing is touched then. Killed half-way, the next run finishes.
+    """
+    with _lock(), _migrating():
+        before = state()
+        if before.unknown or before.changed:
+            raise Conflict(
+                "The migration history does not fit this version:"
+                f" unknown {list(before.unknown)}, changed {list(before.changed)}.",
+                code="schema_history",
+                next_action="Run the version that wrote it, or restore the migration files unchanged.",
+            )
+        for name in before.missing:
+            say(f"applying {name}")
+            call_command("migrate", "kernel", name, verbosity=0)
+            _record(name=name, checksum=checksums()[name])
+        call_command("migrate", verbosity=0)
+        _record_missing()
+    return before.missing
+
+
+@transaction
+def _record(*, name: str, checksum: str) -> None:
+    SchemaStep.objects.update_or_create(
+        name=name, defaults={"checksum": checksum, "applied_at": clock.db_now()}
+    )
+
+
+def _record_missing() -> None:
+    """A kill between a migration and its ledger row leaves the row to the next run."""
+    recorded = set(SchemaStep.objects.values_list("name", flat=True))
+    for name, checksum in checksums().items():
+        if name not in recorded:
+            _record(name=name, checksum=checksum)
+
+
+@contextmanager
+def _lock() -> Iterator[None]:
+    if connection.vendor == "mysql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT GET_LOCK(%s, %s)", [_lock_name(), LOCK_WAIT_SECONDS])
+            if cursor.fetchone() != (1,):
+                raise Unavailable("Another db_init holds the lock; try again when it has ended.")
+            try:
+                yield
+            finally:
+                cursor.execute("SELECT RELEASE_LOCK(%s)", [_lock_name()])
+        return
+    path = Path(settings.VAR_DIR) / "db_init.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _migrating() -> Iterator[None]:
+    token = _inside.set(True)
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+def is_migrating() -> bool:
+    """Whether this very call stack is a db_init; the `migrate` command asks."""
+    return _inside.get()
+
+
+def _lock_name() -> str:
+    # Advisory locks are server-wide; two schemas of one server must not wait for each other.
+    schema = hashlib.sha256(str(connection.settings_dict["NAME"]).encode()).hexdigest()[:24]
+    return f"{LOCK_NAME}_{schema}"
+
+
+def _is_missing_table(error: Exception) -> bool:
+    return "no such table" in str(error) or (bool(error.args) and error.args[0] == 1146)

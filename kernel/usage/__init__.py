@@ -1,0 +1,48 @@
+"""Model requests and the usage ledger (A, B): the public verbs."""
+
+from kernel.usage.accounts import account_summary, change_account, create_account, list_accounts
+from kernel.usage.admission import admit
+from kernel.usage.bodies import read_body, read_body_head
+from kernel.usage.catalog import (
+    add_price,
+    add_service,
+    change_service,
+    get_service,
+    list_services,
+)
+from kernel.usage.dispatch import cancel, dispatch
+from kernel.usage.lookup import explain_charge, get_request, get_request_by_id, result_body
+from kernel.usage.recovery import expire_leases, purge_bodies
+from kernel.usage.resolution import Evidence, resolve_pending, resolve_unknown, write_off
+from kernel.usage.results import save_results
+from kernel.usage.settlement import settle, settlement_page
+
+__all__ = [
+    "Evidence",
+    "account_summary",
+    "add_price",
+    "add_service",
+    "admit",
+    "cancel",
+    "change_account",
+    "change_service",
+    "create_account",
+    "dispatch",
+    "expire_leases",
+    "explain_charge",
+    "get_request",
+    "get_request_by_id",
+    "get_service",
+    "list_accounts",
+    "list_services",
+    "purge_bodies",
+    "read_body",
+    "read_body_head",
+    "resolve_pending",
+    "resolve_unknown",
+    "result_body",
+    "save_results",
+    "settle",
+    "settlement_page",
+    "write_off",
+]

@@ -1,0 +1,125 @@
+"""Accounts: who pays, up to which cap, at which multiplier (A11, A15)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Sum
+
+from kernel import audit, clock
+from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
+from kernel.ids import check_id
+from kernel.models import Account, Request
+from kernel.money import MULTIPLIER_ONE, NANO_MAX
+from kernel.states import Billing
+from kernel.transactions import reading, transaction
+
+FIELDS = ("name", "cap_nano", "multiplier_millionths", "allow_unpriced", "active")
+
+
+@transaction
+def create_account(
+    *,
+    account_id: str,
+    name: str,
+    actor: audit.Actor,
+    cap_nano: int | None = None,
+    multiplier_millionths: int = MULTIPLIER_ONE,
+    allow_unpriced: bool = False,
+) -> Account:
+    """Create an account. Conflict when the id is taken; InvalidInput names a wrong field."""
+    check_id(account_id, field="account_id")
+    values = _checked(
+        {
+            "name": name,
+            "cap_nano": cap_nano,
+            "multiplier_millionths": multiplier_millionths,
+            "allow_unpriced": allow_unpriced,
+            "active": True,
+        }
+    )
+    if Account.objects.filter(id=account_id).exists():
+        raise Conflict(f"an account named {account_id} exists", field="account_id")
+    now = clock.db_now()
+    row = Account(id=account_id, created_at=now, updated_at=now, **values)
+    row.save(force_insert=True)
+    audit.append_in_tx(
+        actor=actor, action="account.create", kind="account", object_id=account_id, after=values
+    )
+    return row
+
+
+@transaction
+def change_account(
+    *, account_id: str, version: int, actor: audit.Actor, reason: str = "", **fields: Any
+) -> Account:
+    """Change an account at `version`; LostRace when somebody changed it meanwhile.
+
+    A later multiplier never touches admitted requests (A11). A cap above what is consumed clears the
+    overrun.
+    """
+    row = Account.objects.filter(id=account_id).first()
+    if row is None:
+        raise NotFound(f"no account {account_id}")
+    before = {name: getattr(row, name) for name in FIELDS}
+    values = _checked({**before, **fields})
+    now = clock.db_now()
+    current = Account.objects.filter(id=account_id, version=version)
+    if current.update(version=version + 1, updated_at=now, **values) != 1:
+        raise LostRace(f"account {account_id} was changed meanwhile")
+    changed = Account.objects.filter(id=account_id)
+    if values["cap_nano"] is None:
+        changed.update(overrun_at=None)
+    else:
+        changed.filter(consumed_nano__lte=values["cap_nano"]).update(overrun_at=None)
+        changed.filter(consumed_nano__gt=values["cap_nano"], overrun_at=None).update(overrun_at=now)
+    audit.append_in_tx(
+        actor=actor,
+        action="account.change",
+        kind="account",
+        object_id=account_id,
+        before=before,
+        after=values,
+        reason=reason,
+    )
+    return changed.get()
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSummary:
+    """What an account stands at, in nano-USD. `pending_nano_max` is the sum of the holds that wait."""
+
+    account: Account
+    consumed_nano: int
+    held_nano: int
+    pending_nano_max: int
+    unknown_pending: bool
+
+
+@reading
+def account_summary(*, account_id: str) -> AccountSummary:
+    """Settled, held and pending of one account, read from one snapshot of its rows. NotFound."""
+    row = Account.objects.filter(id=account_id).first()
+    if row is None:
+        raise NotFound(f"no account {account_id}")
+    pending = Request.objects.filter(account_id=account_id, billing_state=Billing.PENDING)
+    held = pending.aggregate(total=Sum("hold_nano"))["total"] or 0
+    without_bound = pending.filter(hold_nano=0).values("id")[:1]
+    return AccountSummary(row, row.consumed_nano, row.held_nano, held, bool(list(without_bound)))
+
+
+@reading
+def list_accounts() -> list[Account]:
+    """All accounts by id."""
+    return list(Account.objects.order_by("id")[:1000])
+
+
+def _checked(values: dict[str, Any]) -> dict[str, Any]:
+    name = str(values["name"]).strip()
+    if not 1 <= len(name) <= 120:
+        raise InvalidInput("a name has 1-120 characters", field="name")
+    cap = values["cap_nano"]
+    if cap is not None and not 0 <= cap <= NANO_MAX:
+        raise InvalidInput("a cap is zero or more", field="cap_nano")
+    if not 0 <= values["multiplier_millionths"] <= 1000 * MULTIPLIER_ONE:
+        raise InvalidInput("a multiplier lies between 0 and 1000", field="multiplier")
+    return {**values, "name": name}

@@ -1,0 +1,297 @@
+"""Admission: a model request becomes durable, once per (account, operation id) (A1, A2, A15).
+
+The truth is found by inserting on the unique key, never by looking first: the commit of a dead process
+can land after a SELECT missed it, but an INSERT waits for it and finds it.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.db import connection
+from django.db.models import F
+
+from kernel import clock
+from kernel.errors import CapReached, Conflict, Forbidden, InvalidInput, KernelError, NotFound
+from kernel.ids import RESERVED_PREFIX, check_id, new_id
+from kernel.models import Account, Body, Request, Service
+from kernel.transactions import requires_transaction, transaction
+from kernel.usage import pricing
+from kernel.usage.bodies import insert_bodies_in_tx
+from kernel.usage.catalog import price_for_service_in_tx
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a caller wants generated, once: a repeat is another Submission with another request id.
+
+    `request_id` is ours, made before the commit; `earlier_ids` are those of lost commits.
+    """
+
+    account_id: str
+    operation_id: str
+    service_id: str
+    path: str
+    body: bytes
+    content_sha256: str
+    streamed: bool
+    hide_usage: bool
+    max_output_tokens: int | None
+    choices: int = 1
+    service_tier: str | None = None
+    request_id: str = ""
+    earlier_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The request row, and whether this submission created it."""
+
+    request: Request
+    created: bool
+
+
+def content_sha256(*, account_id: str, path: str, body: bytes) -> str:
+    """sha256 over account, path and raw body, length-prefixed (A1)."""
+    total = hashlib.sha256()
+    for part in (account_id.encode(), path.encode(), body):
+        total.update(str(len(part)).encode() + b":" + part)
+    return total.hexdigest()
+
+
+def check_operation_id(value: object) -> str:
+    """Returns an operation id a caller may use. InvalidId; `job:` belongs to the kernel's own jobs (A1)."""
+    checked = check_id(value, field="operation_id")
+    if checked.startswith(RESERVED_PREFIX):
+        raise InvalidInput(
+            "operation ids that start with job: are reserved",
+            field="operation_id",
+            code="reserved_operation_id",
+            next_action="Choose another operation id.",
+        )
+    return checked
+
+
+@transaction
+def admit(*, items: Sequence[Submission]) -> list[Admission | Exception]:
+    """Make each submission durable, or find the request it repeats. One transaction (A2).
+
+    An outcome is an Admission, or the error for that submission alone: NotFound (account, service),
+    Forbidden (account not active), InvalidInput (unpriced, no output limit under a cap), CapReached,
+    Conflict `operation_conflict` (same id, other content).
+    """
+    now = clock.db_now()
+    accounts = {row.id: row for row in Account.objects.filter(id__in={i.account_id for i in items})}
+    services = {row.id: row for row in Service.objects.filter(id__in={i.service_id for i in items})}
+    outcomes: dict[int, Admission | Exception] = {}
+    rows: dict[int, Request] = {}
+    first_with_key: dict[tuple[str, str], int] = {}
+    repeats: list[int] = []
+    for index, item in enumerate(items):
+        key = (item.account_id, item.operation_id)
+        if key in first_with_key:
+            repeats.append(index)
+            continue
+        first_with_key[key] = index
+        try:
+            rows[index] = _row(item, accounts=accounts, services=services, now=now)
+        except KernelError as error:
+            outcomes[index] = error
+    _insert_or_keep(rows.values())
+    kept = _stored(rows.values())
+    mine: list[int] = []
+    for index, row in rows.items():
+        item, stored = items[index], kept[row.account_id, row.operation_id]
+        if stored.id == row.id:
+            mine.append(index)
+            outcomes[index] = Admission(row, created=True)
+        else:
+            outcomes[index] = _repeat(item, stored)
+    _refused_by_old_content(items, outcomes)
+    insert_bodies_in_tx(kind="request", bodies=[(rows[i].id, items[i].body) for i in mine])
+    for index in _over_cap(mine, rows, accounts):
+        row = rows[index]
+        outcomes[index] = CapReached(
+            f"account {row.account_id} would pass its cap", account_id=row.account_id
+        )
+    for index in repeats:
+        item = items[index]
+        first = outcomes[first_with_key[item.account_id, item.operation_id]]
+        outcomes[index] = _repeat(item, first.request) if isinstance(first, Admission) else first
+    return [outcomes[index] for index in range(len(items))]
+
+
+@transaction
+def admit_again(*, items: Sequence[Submission]) -> list[Admission | Exception]:
+    """After a lost commit: insert once more under a fresh request id; the key decides (A2).
+
+    If the lost commit landed, the row carries the earlier id and is recognised as this submission's own.
+    """
+    fresh = [
+        replace(item, request_id=new_id("req"), earlier_ids=(*item.earlier_ids, item.request_id))
+        for item in items
+    ]
+    return admit.transaction(items=fresh)  # type: ignore[attr-defined]
+
+
+def _row(
+    item: Submission,
+    *,
+    accounts: dict[str, Account],
+    services: dict[str, Service],
+    now: datetime,
+) -> Request:
+    account = accounts.get(item.account_id)
+    if account is None:
+        raise NotFound(f"no account {item.account_id}")
+    if not account.active:
+        raise Forbidden(f"account {account.id} is closed", code="account_closed")
+    service = services.get(item.service_id)
+    if service is None or not service.active or service.account_id not in ("", account.id):
+        raise NotFound(
+            f"no service named {item.service_id[:128]} for this account",
+            code="service_not_found",
+            field="model",
+            next_action="GET /v1/models lists the services you may use.",
+        )
+    snapshot = price_for_service_in_tx(service=service, at=now)
+    return Request(
+        id=item.request_id,
+        account_id=account.id,
+        operation_id=item.operation_id,
+        service_id=service.id,
+        service_version=service.version,
+        path=item.path,
+        content_sha256=item.content_sha256,
+        streamed=item.streamed,
+        hide_usage=item.hide_usage,
+        multiplier_millionths=account.multiplier_millionths,
+        price_text=snapshot.to_text() if snapshot else "",
+        hold_nano=_hold(item, account=account, service=service, snapshot=snapshot),
+        admitted_at=now,
+        updated_at=now,
+    )
+
+
+def _hold(
+    item: Submission,
+    *,
+    account: Account,
+    service: Service,
+    snapshot: pricing.PriceSnapshot | None,
+) -> int:
+    if snapshot is None and (not account.allow_unpriced or account.cap_nano is not None):
+        raise InvalidInput(
+            f"service {service.id} has no price",
+            field="model",
+            code="unpriced_service",
+            next_action="Ask an operator to add a price, or to allow unpriced requests.",
+        )
+    if account.cap_nano is None or snapshot is None:
+        return 0
+    limit = item.max_output_tokens or service.max_output_tokens
+    if not limit:
+        raise InvalidInput(
+            f"account {account.id} has a cap, so each request needs a maximum output",
+            field="max_completion_tokens",
+            code="output_limit_required",
+            next_action="Send max_completion_tokens, or set a maximum on the service.",
+        )
+    return pricing.hold_nano(
+        snapshot,
+        body_bytes=len(item.body),
+        max_output_tokens=limit * item.choices,
+        multiplier=account.multiplier_millionths,
+        service_tier=item.service_tier,
+    )
+
+
+def _insert_or_keep(rows: Iterable[Request]) -> None:
+    batch = list(rows)
+    if not batch:
+        return
+    targets = ["account_id", "operation_id"]
+    # A no-op update: the existing row wins, and its lock is awaited. Never INSERT IGNORE, which would
+    # also swallow data errors.
+    Request.objects.bulk_create(
+        batch,
+        update_conflicts=True,
+        update_fields=["operation_id"],
+        unique_fields=targets
+        if connection.features.supports_update_conflicts_with_target
+        else None,
+    )
+
+
+def _stored(rows: Iterable[Request]) -> dict[tuple[str, str], Request]:
+    by_account: dict[str, list[str]] = defaultdict(list)
+    own: dict[str, Request] = {}
+    for row in rows:
+        by_account[row.account_id].append(row.operation_id)
+        own[row.id] = row
+    found: dict[tuple[str, str], Request] = {}
+    for account_id, operations in by_account.items():
+        keys = Request.objects.filter(account_id=account_id, operation_id__in=operations)
+        others = []
+        for request_id, operation_id in keys.values_list("id", "operation_id"):
+            if request_id in own:
+                found[account_id, operation_id] = own[request_id]
+            else:
+                others.append(request_id)
+        for other in Request.objects.filter(id__in=others) if others else ():
+            found[account_id, other.operation_id] = other
+    return found
+
+
+def _repeat(item: Submission, stored: Request) -> Admission | Exception:
+    if stored.content_sha256 != item.content_sha256:
+        return Conflict(
+            f"operation {item.operation_id} belongs to another request content",
+            code="operation_conflict",
+            next_action="Send the original content again, or use a new operation id.",
+        )
+    return Admission(stored, created=stored.id in item.earlier_ids)
+
+
+def _refused_by_old_content(
+    items: Sequence[Submission], outcomes: dict[int, Admission | Exception]
+) -> None:
+    """A repeat is answered from its row even where a new request would be refused now (A8)."""
+    refused = [i for i, outcome in outcomes.items() if isinstance(outcome, Exception)]
+    for index in refused:
+        item = items[index]
+        stored = Request.objects.filter(
+            account_id=item.account_id, operation_id=item.operation_id
+        ).first()
+        if stored is not None and not isinstance(outcomes[index], Conflict):
+            outcomes[index] = _repeat(item, stored)
+
+
+@requires_transaction
+def _hold_in_tx(*, account_id: str, hold: int) -> bool:
+    """Reserve `hold` on the account row; False when the cap would be passed. The row is locked last."""
+    return (
+        Account.objects.filter(
+            id=account_id,
+            overrun_at=None,
+            cap_nano__gte=F("consumed_nano") + F("held_nano") + hold,
+        ).update(held_nano=F("held_nano") + hold)
+        == 1
+    )
+
+
+def _over_cap(mine: list[int], rows: dict[int, Request], accounts: dict[str, Account]) -> list[int]:
+    capped = [i for i in mine if accounts[rows[i].account_id].cap_nano is not None]
+    refused = [
+        index
+        for index in sorted(capped, key=lambda i: (rows[i].account_id, i))
+        if not _hold_in_tx(account_id=rows[index].account_id, hold=rows[index].hold_nano)
+    ]
+    if refused:
+        # Inserted by this very transaction, so nobody else has seen them.
+        refused_ids = [rows[index].id for index in refused]
+        Request.objects.filter(id__in=refused_ids).delete()
+        Body.objects.filter(request_id__in=refused_ids).delete()
+    return refused

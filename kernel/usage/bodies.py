@@ -1,0 +1,47 @@
+"""Stored bodies: pieces of at most `body_chunk_bytes`, so that no row passes max_allowed_packet."""
+
+from collections.abc import Sequence
+
+from kernel.conf import conf
+from kernel.models import Body
+from kernel.transactions import reading, requires_transaction
+
+
+@requires_transaction
+def insert_bodies_in_tx(*, kind: str, bodies: Sequence[tuple[str, bytes]]) -> None:
+    """Store whole bodies as pieces; `kind` is request or result. An empty body is one empty piece."""
+    step = conf.body_chunk_bytes
+    pieces = [
+        Body(
+            request_id=request_id,
+            kind=kind,
+            sequence=number,
+            data=data[start : start + step],
+        )
+        for request_id, data in bodies
+        for number, start in enumerate(range(0, max(len(data), 1), step))
+    ]
+    if pieces:
+        Body.objects.bulk_create(pieces, batch_size=max(1, 8 * 1024 * 1024 // step))
+
+
+@reading
+def read_body(*, request_id: str, kind: str) -> bytes | None:
+    """The whole body, or None when none is stored (purged, or never received)."""
+    pieces = list(
+        Body.objects.filter(request_id=request_id, kind=kind)
+        .order_by("sequence")
+        .values_list("data", flat=True)
+    )
+    return b"".join(bytes(piece) for piece in pieces) if pieces else None
+
+
+@reading
+def read_body_head(*, request_id: str, kind: str) -> bytes | None:
+    """The first stored piece only: enough for a view within a byte budget."""
+    piece = (
+        Body.objects.filter(request_id=request_id, kind=kind, sequence=0)
+        .values_list("data", flat=True)
+        .first()
+    )
+    return None if piece is None else bytes(piece)

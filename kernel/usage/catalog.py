@@ -1,0 +1,226 @@
+"""Services and operator prices: what callers may name, and what it costs (A12)."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Max
+
+from kernel import audit, clock
+from kernel.errors import AddressRefused, Conflict, InvalidInput, LostRace, NotFound
+from kernel.http.addresses import AddressPolicy, check_url
+from kernel.ids import check_id, new_id
+from kernel.models import Price, Request, Service
+from kernel.transactions import reading, requires_transaction, transaction
+from kernel.usage import pricing
+from kernel.usage.rates import from_plain, parse_rates, rates_text
+
+ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,119}\Z")
+SERVICE_FIELDS = (
+    "account_id",
+    "base_url",
+    "model",
+    "api_key_env",
+    "price_provider",
+    "price_model",
+    "max_output_tokens",
+    "allow_private",
+    "active",
+)
+
+
+@transaction
+def add_service(*, service_id: str, actor: audit.Actor, **fields: Any) -> Service:
+    """Add a service; `fields` are those of SERVICE_FIELDS. InvalidInput names a wrong field.
+
+    The key itself never reaches a row: `api_key_env` is the name of an environment variable.
+    """
+    check_id(service_id, field="service_id")
+    values = _checked(fields)
+    if Service.objects.filter(id=service_id).exists():
+        raise Conflict(f"a service named {service_id} exists", field="service_id")
+    now = clock.db_now()
+    row = Service(id=service_id, created_at=now, updated_at=now, **values)
+    row.save(force_insert=True)
+    audit.append_in_tx(
+        actor=actor, action="service.add", kind="service", object_id=service_id, after=values
+    )
+    return row
+
+
+@transaction
+def change_service(
+    *, service_id: str, version: int, actor: audit.Actor, reason: str = "", **fields: Any
+) -> Service:
+    """Change fields of the service at `version`; LostRace when somebody changed it meanwhile.
+
+    Requests admitted before keep their frozen price and are not dispatched on the new route (A11).
+    """
+    row = Service.objects.select_for_update().filter(id=service_id).first()
+    if row is None:
+        raise NotFound(f"no service {service_id}")
+    before = {name: getattr(row, name) for name in SERVICE_FIELDS}
+    values = _checked({**before, **fields})
+    moved = Service.objects.filter(id=service_id, version=version).update(
+        version=version + 1, updated_at=clock.db_now(), **values
+    )
+    if moved != 1:
+        raise LostRace(f"service {service_id} was changed meanwhile")
+    audit.append_in_tx(
+        actor=actor,
+        action="service.change",
+        kind="service",
+        object_id=service_id,
+        before=before,
+        after=values,
+        reason=reason,
+    )
+    row.refresh_from_db()
+    return row
+
+
+@transaction
+def add_price(
+    *,
+    provider: str,
+    model: str,
+    rates: Mapping[str, Any],
+    valid_from_at: datetime | None,
+    actor: audit.Actor,
+    valid_until_at: datetime | None = None,
+    confirm: bool = False,
+    reason: str = "",
+) -> Price:
+    """Add the next version of an operator price; earlier versions stay (A11b, A12).
+
+    `rates` maps units to USD per million as decimal strings. InvalidInput names a wrong or implausible
+    rate; an implausible one passes with `confirm`.
+    """
+    if not provider.strip() or not model.strip():
+        raise InvalidInput("name the provider and the model", field="provider")
+    parsed = parse_rates(dict(rates), confirm=confirm)
+    now = clock.db_now()
+    start = valid_from_at or now
+    if valid_until_at is not None and valid_until_at <= start:
+        raise InvalidInput("the end must lie after the start", field="valid_until_at")
+    same = Price.objects.filter(provider=provider, model=model)
+    version = (same.aggregate(last=Max("version"))["last"] or 0) + 1
+    row = Price(
+        id=new_id("prc"),
+        provider=provider,
+        model=model,
+        version=version,
+        rates_text=rates_text(parsed),
+        valid_from_at=start,
+        valid_until_at=valid_until_at,
+        created_by=f"{actor.kind}:{actor.id}"[:160],
+        created_at=now,
+    )
+    row.save(force_insert=True)
+    audit.append_in_tx(
+        actor=actor,
+        action="price.add",
+        kind="price",
+        object_id=row.id,
+        after={
+            "provider": provider,
+            "model": model,
+            "version": version,
+            "rates": json.loads(row.rates_text),
+            "valid_from_at": start,
+            "valid_until_at": valid_until_at,
+        },
+        reason=reason,
+    )
+    return row
+
+
+@reading
+def list_services(*, account_id: str | None = None) -> list[Service]:
+    """All services by id; with `account_id`, the active ones that account may use."""
+    rows = Service.objects.order_by("id")
+    if account_id is not None:
+        rows = rows.filter(active=True, account_id__in=["", account_id])
+    return list(rows)
+
+
+@reading
+def get_service(*, service_id: str) -> Service:
+    """One service. NotFound."""
+    row = Service.objects.filter(id=service_id).first()
+    if row is None:
+        raise NotFound(f"no service {service_id}")
+    return row
+
+
+@requires_transaction
+def price_for_service_in_tx(*, service: Service, at: datetime) -> pricing.PriceSnapshot | None:
+    """The price of a service's route at a time: operator table first, then bundled data (A12)."""
+    if not service.price_provider or not service.price_model:
+        return None
+    return pricing.resolve(
+        provider=service.price_provider,
+        model=service.price_model,
+        at=at,
+        operator_prices=operator_prices_in_tx(
+            provider=service.price_provider, model=service.price_model
+        ),
+    )
+
+
+@requires_transaction
+def price_for_request_in_tx(*, request: Request) -> pricing.PriceSnapshot | None:
+    """An operator price valid at the admission of a request that was admitted without one (A11b)."""
+    service = Service.objects.filter(id=request.service_id).first()
+    if service is None:
+        return None
+    return price_for_service_in_tx(service=service, at=request.admitted_at)
+
+
+@requires_transaction
+def operator_prices_in_tx(*, provider: str, model: str) -> Sequence[pricing.OperatorPrice]:
+    """All versions of an operator price, newest first."""
+    return [
+        pricing.OperatorPrice(
+            provider=row.provider,
+            model=row.model,
+            version=str(row.version),
+            rates=from_plain(json.loads(row.rates_text)),
+            valid_from_at=row.valid_from_at,
+            valid_until_at=row.valid_until_at,
+        )
+        for row in Price.objects.filter(provider=provider, model=model).order_by("-version")
+    ]
+
+
+def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = set(fields) - set(SERVICE_FIELDS)
+    if unknown:
+        name = sorted(unknown)[0]
+        raise InvalidInput(f"a service has no field {name}", field=name)
+    values = {name: fields[name] for name in SERVICE_FIELDS if name in fields}
+    base_url = str(values.get("base_url") or "").rstrip("/")
+    try:
+        check_url(base_url, AddressPolicy(allow_private=bool(values.get("allow_private"))))
+    except AddressRefused as error:
+        raise InvalidInput(
+            error.message,
+            field="base_url",
+            next_action="A loopback or private address needs allow_private.",
+        ) from error
+    if not str(values.get("model") or "").strip():
+        raise InvalidInput("name the provider's model", field="model")
+    key = values.get("api_key_env") or ""
+    if key and not ENVIRONMENT_NAME.match(key):
+        raise InvalidInput(
+            "api_key_env is the name of an environment variable, never the key itself",
+            field="api_key_env",
+        )
+    limit = values.get("max_output_tokens")
+    if limit is not None and not 1 <= int(limit) <= 10_000_000:
+        raise InvalidInput("between 1 and 10,000,000 tokens", field="max_output_tokens")
+    if values.get("account_id"):
+        check_id(values["account_id"], field="account_id")
+    return {**values, "base_url": base_url}

@@ -1,0 +1,284 @@
+"""The gateway: admit -> dispatch -> call -> save -> settle, detached from the client that asked (A).
+
+Every generation is a task of the background registry. The HTTP request only listens: when the client
+leaves, nothing that is saved or charged changes.
+"""
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db import DatabaseError, DataError, InterfaceError
+
+from kernel import clock
+from kernel.conf import conf
+from kernel.errors import KernelError, NotSent, PeerError, Unavailable
+from kernel.http import Door
+from kernel.models import Request
+from kernel.runtime import Background, Database, Writer
+from kernel.usage import outcomes, providers
+from kernel.usage.admission import Admission, Submission, admit, admit_again
+from kernel.usage.bodies import read_body
+from kernel.usage.dispatch import (
+    DispatchOrder,
+    Fence,
+    confirm_dispatch,
+    dispatch,
+    order,
+)
+from kernel.usage.live import Live
+from kernel.usage.recovery import renew_leases
+from kernel.usage.results import Outcome, Saved, save_results
+from kernel.usage.settlement import Settled, settle
+
+log = logging.getLogger(__name__)
+
+CUT_EVENT = (
+    b'data: {"error": {"code": "outcome_unknown", "message": "The stream ended before it was complete.'
+    b' It is saved as unknown and never sent again.", "retryable": false}}\n\n'
+)
+UNSAVED_EVENT = (
+    b'data: {"error": {"code": "result_not_saved", "message": "The end of this stream could not be saved'
+    b' yet. Read the operation again.", "retryable": false}}\n\n'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A generation that is over: what was saved, and the outcome that was kept."""
+
+    saved: Saved
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """A generation whose provider streams now."""
+
+    status: int
+    content_type: str
+    live: Live
+
+
+class Flight(providers.Opened):
+    """One running generation, seen from outside."""
+
+    def __init__(self, request: Request):
+        self.request = request
+        loop = asyncio.get_running_loop()
+        self._dispatched: asyncio.Future[None] = loop.create_future()
+        self._opened: asyncio.Future[Streaming | Ended] = loop.create_future()
+        self._over: asyncio.Future[Ended] = loop.create_future()
+        self.fence: Fence | None = None
+        self._live: Live | None = None
+
+    async def wait_dispatched(self) -> None:
+        """Until the dispatch is durable. Raises what kept it from being so."""
+        await asyncio.shield(self._dispatched)
+
+    async def wait_opened(self) -> Streaming | Ended:
+        """Until the provider streams, or the outcome is saved. Raises what broke the generation."""
+        return await asyncio.shield(self._opened)
+
+    async def wait_ended(self) -> Ended:
+        """Until the outcome is saved. Raises what broke the generation."""
+        return await asyncio.shield(self._over)
+
+    def dispatched(self, fence: Fence) -> None:
+        """The dispatch is durable under this fence."""
+        self.fence = fence
+        _set(self._dispatched, None)
+
+    def stream(self, *, status: int, content_type: str) -> Live:
+        self._live = Live()
+        _set(self._opened, Streaming(status, content_type, self._live))
+        return self._live
+
+    def ended(self, end: Ended) -> None:
+        """The outcome is saved: the client may see the end of the stream."""
+        if self._live is not None:
+            complete = end.saved.applied and end.outcome.result_state in ("complete", "failed")
+            self._live.end(tail=b"" if complete else CUT_EVENT, release=complete)
+        _set(self._opened, end)
+        _set(self._over, end)
+
+    def broke(self, error: BaseException) -> None:
+        """The generation ended with an error of ours."""
+        if self._live is not None:
+            self._live.end(tail=UNSAVED_EVENT, release=False)
+        for future in (self._dispatched, self._opened, self._over):
+            _fail(future, error)
+
+
+def _set(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # the client may have left; then nobody asks for it
+
+
+class Gateway:
+    """All generations of one kernel: its writers, its running calls, their lease renewal."""
+
+    def __init__(self, *, owner: str, database: Database, background: Background, door: Door):
+        self.owner = owner
+        self._database, self._background, self._door = database, background, door
+        self._running: dict[str, Flight] = {}
+        self._renewal: asyncio.Task[None] | None = None
+        self._admit: Writer[Submission, Admission] = Writer(
+            database,
+            admit,
+            confirm=admit_again,
+            key=lambda item: (item.account_id, item.operation_id),
+        )
+        self._dispatch: Writer[DispatchOrder, Fence] = Writer(
+            database, dispatch, confirm=confirm_dispatch, key=lambda item: item.request_id
+        )
+        self._save: Writer[Outcome, Saved] = Writer(
+            database, save_results, confirm=save_results, key=lambda item: item.request_id
+        )
+        self._settle: Writer[str, Settled] = Writer(
+            database, settle, confirm=settle, key=lambda item: item
+        )
+
+    @property
+    def running(self) -> int:
+        """Provider calls that this kernel owns now."""
+        return len(self._running)
+
+    async def admit(self, submission: Submission) -> Admission:
+        """Make the submission durable, or find the request it repeats; sends nothing (A2, A3)."""
+        return await self._background.start("generation", self._admit.put(submission))
+
+    async def submit(self, submission: Submission) -> Admission | Flight:
+        """Admit and, when this submission created the request, generate. A repeat is an Admission (A8).
+
+        Shielded: once admission began, the request goes on whatever happens to the caller.
+        """
+        ready: asyncio.Future[Admission | Flight] = asyncio.get_running_loop().create_future()
+        self._background.start("generation", self._admit_and_run(submission, ready))
+        return await asyncio.shield(ready)
+
+    async def dispatch(self, request: Request) -> Flight:
+        """Generate an admitted request under its original identity (A3)."""
+        flight = Flight(request)
+        self._background.start("generation", self._run(flight, raw=None))
+        return flight
+
+    async def _admit_and_run(
+        self, submission: Submission, ready: asyncio.Future[Admission | Flight]
+    ) -> None:
+        try:
+            admission = await self._admit.put(submission)
+        except BaseException as error:
+            _fail(ready, error)
+            if isinstance(error, Exception):
+                return
+            raise
+        if not admission.created:
+            ready.set_result(admission)
+            return
+        flight = Flight(admission.request)
+        ready.set_result(flight)
+        await self._run(flight, raw=submission.body)
+
+    async def _run(self, flight: Flight, *, raw: bytes | None) -> None:
+        request = flight.request
+        try:
+            if raw is None:
+                raw = await self._database.in_tx(read_body, request_id=request.id, kind="request")
+            flight.dispatched(
+                await self._dispatch.put(order(request_id=request.id, owner=self.owner))
+            )
+            self._running[request.id] = flight
+            self._keep_renewing()
+            try:
+                outcome = await self._call(flight, raw=raw or b"")
+                saved = await self._save_outcome(outcome)
+            finally:
+                self._running.pop(request.id, None)
+            flight.ended(Ended(saved, outcome))
+            if saved.billing_state == "pending" and outcome.usage_text:
+                self._background.start("settlement", self._settle_now(request.id))
+        except KernelError as error:
+            flight.broke(error)
+        except (DatabaseError, InterfaceError) as error:
+            flight.broke(Unavailable("The database did not answer."))
+            log.warning("generation %s stopped: %s", request.id, type(error).__name__)
+        except BaseException as error:
+            flight.broke(error)
+            raise
+
+    async def _call(self, flight: Flight, *, raw: bytes) -> Outcome:
+        request, fence = flight.request, flight.fence
+        assert fence is not None, "only a confirmed own fence may send (A4)"
+        names = {"request_id": request.id, "fence_token": fence.token}
+        try:
+            call = providers.build_call(
+                service=fence.service,
+                operation_id=request.operation_id,
+                raw=raw,
+            )
+            answer = await providers.send(door=self._door, call=call, opened=flight)
+        except NotSent as error:
+            return outcomes.not_sent(**names, code=error.error_code, message=error.message)
+        except PeerError as error:
+            return outcomes.lost(**names, code=error.error_code, message=error.message)
+        except Exception as error:
+            # Whatever went wrong, bytes may have left: unknown, never sent again.
+            log.exception("provider call of %s failed", request.id)
+            return outcomes.lost(**names, code="internal", message=type(error).__name__)
+        return outcomes.classify(**names, answer=answer)
+
+    async def _save_outcome(self, outcome: Outcome) -> Saved:
+        """Save, and keep trying while the database is away: the bytes exist only here."""
+        give_up_at = clock.monotonic() + conf.result_save_seconds_max
+        wait = 0.2
+        while True:
+            try:
+                return await self._save.put(outcome)
+            except DataError:
+                if not outcome.provider_request_id and not outcome.error_text:
+                    raise
+                # A text the database refuses must not lose the bytes: save them without it.
+                outcome = replace(outcome, error_text="", provider_request_id="", content_type="")
+                continue
+            except (DatabaseError, InterfaceError, Unavailable):
+                if clock.monotonic() + wait >= give_up_at:
+                    raise
+                log.warning("result of %s is not saved yet; trying again", outcome.request_id)
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, 5.0)
+
+    async def _settle_now(self, request_id: str) -> None:
+        # Maintenance settles what this cannot; a failure here loses nothing.
+        with contextlib.suppress(DatabaseError, InterfaceError, Unavailable):
+            await self._settle.put(request_id)
+
+    def _keep_renewing(self) -> None:
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.get_running_loop().create_task(self._renew())
+
+    async def _renew(self) -> None:
+        while self._running:
+            await asyncio.sleep(conf.dispatch_renewal_seconds)
+            ids = sorted(self._running)
+            if not ids:
+                return
+            try:
+                await self._database.in_tx(renew_leases, owner=self.owner, request_ids=ids)
+            except (DatabaseError, InterfaceError, Unavailable) as error:
+                log.warning("leases were not renewed: %s", type(error).__name__)
+
+    async def stop_renewing(self) -> None:
+        """End the renewal timer; after the drain nothing is left to renew."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewal

@@ -1,0 +1,139 @@
+"""One physical provider call: built from stored rows, sent through the door, read to its end (A5, A10)."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernel.conf import conf
+from kernel.errors import BodyError, NotSent, OutcomeUnknown
+from kernel.http import AddressPolicy, Answer, Door
+from kernel.models import Service
+from kernel.usage.live import Live
+from kernel.usage.outcomes import Answered
+from kernel.usage.request_body import prepare_request, read_request
+from kernel.usage.streams import StreamReader, UsageChunkFilter
+
+REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCall:
+    """Everything one call needs. The key is read from the environment here and nowhere stored."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    policy: AddressPolicy
+    hide_usage: bool
+    choices: int = 1
+
+
+def build_call(
+    *,
+    service: Service,
+    operation_id: str,
+    raw: bytes,
+    environ: Mapping[str, str] = os.environ,
+) -> ProviderCall:
+    """The call for a stored request body. NotSent when the service's key variable is not set."""
+    headers = [("Content-Type", "application/json"), ("Idempotency-Key", operation_id)]
+    if service.api_key_env:
+        key = environ.get(service.api_key_env, "")
+        if not key:
+            raise NotSent(
+                f"The environment variable {service.api_key_env} is not set.",
+                code="provider_key_missing",
+                next_action="Set it where the product runs, restart, and use a new operation id.",
+            )
+        headers.append(("Authorization", f"Bearer {key}"))
+    request = read_request(raw)
+    prepared = prepare_request(request, upstream_model=service.model)
+    return ProviderCall(
+        url=f"{service.base_url}/chat/completions",
+        headers=tuple(headers),
+        body=prepared.body,
+        policy=AddressPolicy(allow_private=service.allow_private),
+        hide_usage=prepared.hide_usage,
+        choices=request.choices,
+    )
+
+
+async def send(*, door: Door, call: ProviderCall, opened: "Opened") -> Answered:
+    """Send once and read to the end. Raises NotSent or OutcomeUnknown when no answer arrived (A7).
+
+    Where the answer is a stream, `opened` hears of it at its first byte and gets the filtered bytes.
+    """
+    async with door.call(
+        method="POST",
+        url=call.url,
+        headers=call.headers,
+        content=call.body,
+        policy=call.policy,
+        deadline_seconds=conf.provider_deadline_seconds,
+        read_seconds=conf.provider_read_seconds,
+        connect_seconds=conf.provider_connect_seconds,
+    ) as answer:
+        if 200 <= answer.status < 300 and _is_event_stream(answer):
+            return await _read_stream(answer, call=call, opened=opened)
+        return await _read_plain(answer)
+
+
+class Opened:
+    """Told once when a provider starts to stream; the gateway hands the bytes to the client."""
+
+    def stream(self, *, status: int, content_type: str) -> Live:
+        """Called at the head of a streamed answer; returns where its bytes go."""
+        raise NotImplementedError
+
+
+async def _read_plain(answer: Answer) -> Answered:
+    pieces: list[bytes] = []
+    broken = ""
+    try:
+        async for piece in answer.chunks(body_bytes_max=conf.provider_body_bytes_max):
+            pieces.append(piece)
+    except (BodyError, OutcomeUnknown) as error:
+        broken = error.message
+    return _answered(answer, b"".join(pieces), broken=broken)
+
+
+async def _read_stream(answer: Answer, *, call: ProviderCall, opened: Opened) -> Answered:
+    live = opened.stream(
+        status=answer.status, content_type=answer.header("content-type") or "text/event-stream"
+    )
+    reader = StreamReader(choices=call.choices)
+    shown = UsageChunkFilter(hide=call.hide_usage)
+    pieces: list[bytes] = []
+    broken = ""
+    try:
+        async for piece in answer.chunks(
+            body_bytes_max=conf.provider_body_bytes_max, require_end=False
+        ):
+            pieces.append(piece)
+            reader.feed(piece)
+            live.publish(shown.feed(piece))
+    except (BodyError, OutcomeUnknown) as error:
+        broken = error.message
+    live.publish(shown.finish())
+    return _answered(answer, b"".join(pieces), broken=broken, reader=reader)
+
+
+def _answered(
+    answer: Answer, body: bytes, *, broken: str, reader: StreamReader | None = None
+) -> Answered:
+    ids = (answer.header(name) for name in REQUEST_ID_HEADERS)
+    return Answered(
+        status=answer.status,
+        content_type=answer.header("content-type") or "application/json",
+        body=body,
+        provider_request_id=next((value for value in ids if value), ""),
+        broken=broken,
+        stream=reader.finish() if reader else None,
+    )
+
+
+def _is_event_stream(answer: Answer) -> bool:
+    return (answer.header("content-type") or "").lower().startswith("text/event-stream")
+
+
+__all__ = ["Opened", "ProviderCall", "build_call", "send"]

@@ -1,0 +1,99 @@
+"""Recovery: leases that ended, leases renewed, and result bodies whose retention is over (A9, A17)."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from kernel import clock
+from kernel.conf import conf
+from kernel.models import Body, Request
+from kernel.runtime.maintenance import PageReport
+from kernel.states import Billing, Result
+from kernel.transactions import transaction
+
+ENDED = (Result.COMPLETE, Result.FAILED, Result.CANCELLED)
+
+
+@transaction
+def expire_leases(*, cursor: Any = None, limit: int) -> PageReport:
+    """Dispatched requests whose owner let the lease end become unknown; never sent again (A9)."""
+    now = clock.db_now()
+    ended = list(
+        Request.objects.filter(result_state=Result.DISPATCHED, lease_expires_at__lt=now)
+        .order_by("lease_expires_at", "id")
+        .values_list("id", flat=True)[:limit]
+    )
+    moved = (
+        Request.objects.filter(
+            id__in=ended, result_state=Result.DISPATCHED, lease_expires_at__lt=now
+        ).update(**_unknown(now))
+        if ended
+        else 0
+    )
+    return PageReport(
+        scanned=len(ended),
+        settled=moved,
+        deferred=len(ended) - moved,
+        cursor=now if len(ended) == limit else None,
+    )
+
+
+@transaction
+def expire_lease(*, request_id: str) -> bool:
+    """The same for one request, seen by a read (A9). True when it became unknown just now."""
+    now = clock.db_now()
+    return (
+        Request.objects.filter(
+            id=request_id, result_state=Result.DISPATCHED, lease_expires_at__lt=now
+        ).update(**_unknown(now))
+        == 1
+    )
+
+
+@transaction
+def renew_leases(*, owner: str, request_ids: Sequence[str]) -> None:
+    """Move the leases of an owner's running calls forward, judged by the database's clock."""
+    lease = clock.db_now() + timedelta(seconds=conf.dispatch_lease_seconds)
+    Request.objects.filter(id__in=request_ids, owner=owner, result_state=Result.DISPATCHED).update(
+        lease_expires_at=lease
+    )
+
+
+@transaction
+def purge_bodies(*, cursor: int | None = None, limit: int) -> PageReport:
+    """Delete bodies of ended requests after their retention; metering and ledger stay (A17).
+
+    Walks the pieces in the order they were stored, so the oldest come first and no index is needed.
+    """
+    now = clock.db_now()
+    before = now - timedelta(days=conf.result_retention_days)
+    pieces = list(
+        Body.objects.filter(id__gt=cursor or 0)
+        .order_by("id")
+        .values_list("id", "request_id")[:limit]
+    )
+    old = list(
+        Request.objects.filter(
+            id__in={request_id for _, request_id in pieces},
+            updated_at__lt=before,
+            result_state__in=ENDED,
+            purged_at=None,
+        ).values_list("id", flat=True)
+    )
+    # Deleted by primary key: a delete by secondary index deadlocks with inserts.
+    doomed = list(Body.objects.filter(request_id__in=old).values_list("id", flat=True))
+    Body.objects.filter(id__in=doomed).delete()
+    Request.objects.filter(id__in=old, purged_at=None).update(purged_at=now)
+    more = bool(old) and len(pieces) == limit
+    return PageReport(scanned=len(pieces), settled=len(old), cursor=pieces[-1][0] if more else None)
+
+
+def _unknown(now: Any) -> dict[str, Any]:
+    return {
+        "result_state": Result.UNKNOWN,
+        "billing_state": Billing.PENDING,
+        "pending_reason": "no_usage",
+        "error_code": "owner_lost",
+        "error_text": "The process that sent this request stopped before it saved an outcome.",
+        "updated_at": now,
+    }

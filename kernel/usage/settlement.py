@@ -1,0 +1,254 @@
+"""Settlement: saved metering x frozen price x frozen multiplier becomes one ledger row (A11-A14, B2, B3).
+
+Reads no result body, calls no provider, dispatches nothing. One ledger row per request is the unique key
+`charge_of`; `consumed = sum(ledger)` per account holds at every commit.
+"""
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import InterfaceError, OperationalError
+from django.db.models import F, OuterRef, Q, Subquery
+
+from kernel import clock
+from kernel.errors import CommitOutcomeUnknown
+from kernel.ids import new_id
+from kernel.models import Account, LedgerRow, Request
+from kernel.money import MULTIPLIER_ONE
+from kernel.runtime.maintenance import PageReport
+from kernel.states import Billing
+from kernel.transactions import reading, requires_transaction, transaction
+from kernel.usage import pricing
+from kernel.usage.catalog import price_for_request_in_tx
+from kernel.usage.metering import Metering
+
+log = logging.getLogger(__name__)
+
+COLUMNS = (
+    "id",
+    "account_id",
+    "service_id",
+    "billing_state",
+    "pending_reason",
+    "multiplier_millionths",
+    "price_text",
+    "hold_nano",
+    "usage_text",
+    "admitted_at",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What settlement made of one request: its billing state and why it waits."""
+
+    request_id: str
+    billing_state: str
+    pending_reason: str
+
+
+@transaction
+def settle(*, items: Sequence[str]) -> list[Settled | Exception]:
+    """Settle pending requests by id; one transaction, each charged at most once (A14).
+
+    Safe to repeat after a lost commit: the rows are locked and a settled one is only reported.
+    """
+    rows = list(
+        Request.objects.select_for_update().filter(id__in=items).order_by("id").only(*COLUMNS)
+    )
+    charges, deferrals = _charges(row for row in rows if row.billing_state == Billing.PENDING)
+    post_charges_in_tx(charges=charges)
+    _record_deferrals(deferrals)
+    reasons = {row.id: reason for row, reason in deferrals}
+    charged = {charge.request.id for charge in charges}
+    found = {
+        row.id: Settled(
+            row.id,
+            Billing.SETTLED if row.id in charged else row.billing_state,
+            reasons.get(row.id, "" if row.id in charged else row.pending_reason),
+        )
+        for row in rows
+    }
+    return [found.get(item, Settled(item, "", "")) for item in items]
+
+
+@reading
+def settlement_page(*, cursor: tuple[datetime, str] | None, limit: int) -> PageReport:
+    """One page of pending requests in (updated_at, id) order after `cursor` (B3).
+
+    A page that fails as a whole is settled row by row, so that one bad row never keeps others waiting.
+    """
+    page = _page_ids(cursor, limit)
+    ids = [request_id for _, request_id in page]
+    failed = 0
+    try:
+        outcomes = settle(items=ids) if ids else []
+    except Exception as error:
+        if len(ids) == 1 or not _isolatable(error):
+            raise
+        outcomes = []
+        for request_id in ids:
+            try:
+                outcomes += settle(items=[request_id])
+            except Exception as single:
+                if not _isolatable(single):
+                    raise
+                log.warning(
+                    "request %s could not be settled: %s", request_id, type(single).__name__
+                )
+                failed += 1
+    done = sum(o.billing_state == Billing.SETTLED for o in outcomes if isinstance(o, Settled))
+    corrupt = sum(o.pending_reason == "corrupt" for o in outcomes if isinstance(o, Settled))
+    return PageReport(
+        scanned=len(ids),
+        settled=done,
+        deferred=len(outcomes) - done - corrupt,
+        failed=failed + corrupt,
+        cursor=page[-1] if len(page) == limit else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """One charge about to be posted: the request, its ledger row, and whether it had no price before."""
+
+    request: Request
+    ledger: LedgerRow
+    priced_late: bool = False
+
+
+def _charges(
+    rows: Iterable[Request],
+) -> tuple[list[Posting], list[tuple[Request, str]]]:
+    now = clock.db_now()
+    charges: list[Posting] = []
+    deferrals: list[tuple[Request, str]] = []
+    for row in rows:
+        unpriced = not row.price_text
+        try:
+            charge = charge_for(row, now=now)
+        except (ValueError, TypeError, KeyError, ArithmeticError):
+            log.warning("request %s has stored facts that cannot be read", row.id)
+            charge = "corrupt"
+        if isinstance(charge, str):
+            deferrals.append((row, charge))
+        else:
+            charges.append(Posting(row, charge, priced_late=unpriced))
+    return charges, deferrals
+
+
+def charge_for(row: Request, *, now: datetime) -> LedgerRow | str:
+    """The ledger row a pending request owes, or the reason why it still waits (A11, A11b).
+
+    Pure but for one lookup: a request admitted without a price is priced by an operator price valid at
+    its admission. ValueError and its kind when the stored facts are corrupt.
+    """
+    if not row.usage_text:
+        return row.pending_reason or "no_usage"
+    metering = Metering.from_text(row.usage_text)
+    if metering.reason:
+        return metering.reason
+    if not row.price_text:
+        found = price_for_request_in_tx(request=row)
+        if found is None:
+            return "unpriced"
+        row.price_text = found.to_text()
+    snapshot = pricing.PriceSnapshot.from_text(row.price_text)
+    charge = pricing.price(snapshot, metering)
+    if charge.reason or charge.reference_usd is None:
+        return charge.reason or "unpriced"
+    return LedgerRow(
+        id=new_id("led"),
+        account_id=row.account_id,
+        request_id=row.id,
+        charge_of=row.id,
+        kind="charge",
+        amount_nano=pricing.charge_nano(charge.reference_usd, row.multiplier_millionths),
+        reference_nano=pricing.charge_nano(charge.reference_usd, MULTIPLIER_ONE),
+        multiplier_millionths=row.multiplier_millionths,
+        lines_text=json.dumps(
+            {
+                "price": json.loads(row.price_text),
+                "reference_usd": format(charge.reference_usd, "f"),
+                "lines": json.loads(pricing.lines_text(charge.lines)),
+            },
+            sort_keys=True,
+        ),
+        created_at=now,
+    )
+
+
+@requires_transaction
+def post_charges_in_tx(*, charges: Sequence[Posting]) -> None:
+    """Insert ledger rows, settle their requests, move the accounts: bulk, accounts last (A14).
+
+    Every request must be locked and pending; a duplicate `charge_of` fails the whole transaction.
+    """
+    if not charges:
+        return
+    LedgerRow.objects.bulk_create([charge.ledger for charge in charges])
+    now = charges[0].ledger.created_at
+    ids = [charge.request.id for charge in charges]
+    ledger = LedgerRow.objects.filter(charge_of=OuterRef("id"))
+    Request.objects.filter(id__in=ids, billing_state=Billing.PENDING).update(
+        billing_state=Billing.SETTLED,
+        pending_reason="",
+        billed_nano=Subquery(ledger.values("amount_nano")[:1]),
+        reference_nano=Subquery(ledger.values("reference_nano")[:1]),
+        settled_at=now,
+        updated_at=now,
+    )
+    for charge in charges:
+        if charge.priced_late:
+            Request.objects.filter(id=charge.request.id).update(
+                price_text=charge.request.price_text
+            )
+    consumed: dict[str, int] = defaultdict(int)
+    held: dict[str, int] = defaultdict(int)
+    for charge in charges:
+        consumed[charge.ledger.account_id] += charge.ledger.amount_nano
+        held[charge.ledger.account_id] += charge.request.hold_nano
+    for account_id in sorted(consumed):
+        consume_in_tx(
+            account_id=account_id, amount=consumed[account_id], release=held[account_id], now=now
+        )
+
+
+@requires_transaction
+def consume_in_tx(*, account_id: str, amount: int, release: int, now: datetime) -> None:
+    """Add `amount` nano-USD to consumed and give `release` back; flags an overrun once (A15)."""
+    account = Account.objects.filter(id=account_id)
+    account.update(consumed_nano=F("consumed_nano") + amount, held_nano=F("held_nano") - release)
+    account.filter(cap_nano__isnull=False, cap_nano__lt=F("consumed_nano"), overrun_at=None).update(
+        overrun_at=now
+    )
+
+
+def _record_deferrals(deferrals: Sequence[tuple[Request, str]]) -> None:
+    """Note why rows wait. `updated_at` does not move, so the page order stays (B3)."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for row, reason in deferrals:
+        if row.pending_reason != reason:
+            by_reason[reason].append(row.id)
+    for reason, ids in by_reason.items():
+        Request.objects.filter(id__in=ids, billing_state=Billing.PENDING).update(
+            pending_reason=reason
+        )
+
+
+def _page_ids(cursor: tuple[datetime, str] | None, limit: int) -> list[tuple[datetime, str]]:
+    rows = Request.objects.filter(billing_state=Billing.PENDING)
+    if cursor is not None:
+        at, request_id = cursor
+        # This form of the keyset uses the index on MariaDB; a row tuple would scan all of it.
+        rows = rows.filter(updated_at__gte=at).filter(Q(updated_at__gt=at) | Q(id__gt=request_id))
+    return list(rows.order_by("updated_at", "id").values_list("updated_at", "id")[:limit])
+
+
+def _isolatable(error: Exception) -> bool:
+    """Errors of one row's data; a lost database concerns the whole pass and backs it off."""
+    return not isinstance(error, (OperationalError, InterfaceError, CommitOutcomeUnknown))

@@ -7,6 +7,7 @@ as uvicorn: its lifespan starts a kernel, ticks it, and closes it on shutdown (G
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ django.setup()
 from django.core.handlers.asgi import ASGIHandler  # noqa: E402  - Django must be set up first
 from django.core.handlers.exception import convert_exception_to_response  # noqa: E402
 
+from kernel.startup import apply_environment  # noqa: E402
 from kernel.api.bounded import BoundedBody  # noqa: E402
 from kernel.conf import conf  # noqa: E402
 from kernel.kernel import Kernel  # noqa: E402
@@ -45,7 +47,10 @@ class ApiHandler(ASGIHandler):
 
     async def get_response_async(self, request: Any) -> Any:
         request.urlconf = settings.API_URLCONF
-        return await super().get_response_async(request)
+        response = await super().get_response_async(request)
+        if not response.streaming and not response.has_header("Content-Length"):
+            response["Content-Length"] = str(len(response.content))
+        return response
 
 
 class Application:
@@ -92,6 +97,7 @@ class Lifespan:
     async def _start(self) -> None:
         self._kernel = Kernel()
         await self._kernel.initialize()
+        await self._kernel.database.in_tx(apply_environment, environ=os.environ, demo=False)
         self._application = create_application(self._kernel)
         self._ticker = asyncio.get_running_loop().create_task(tick_for_ever(self._kernel))
 

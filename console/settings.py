@@ -146,6 +146,7 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": os.environ.get("BAILING_LOG_LEVEL", "INFO")},
     "loggers": {
         "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+        "django.request": {"level": "ERROR"},
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
         "uvicorn.access": {"level": "WARNING"},

@@ -7,7 +7,7 @@ from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from ninja.errors import HttpError, ValidationError
 
-from kernel.errors import InvalidInput, KernelError, Unavailable
+from kernel.errors import InvalidInput, KernelError, NotFound, Unavailable
 from kernel.ids import new_id
 
 log = logging.getLogger(__name__)
@@ -115,6 +115,23 @@ def on_any_error(request: HttpRequest, error: Exception) -> HttpResponse:
             next_action="Read the operation before you decide to repeat it.",
         ),
     )
+
+
+def on_unknown_address(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """404 of an address the API does not have."""
+    return render_error(
+        request,
+        NotFound(
+            "There is nothing at this address.",
+            code="unknown_address",
+            next_action="GET /v1/openapi.json lists what there is.",
+        ),
+    )
+
+
+def on_server_error(request: HttpRequest) -> HttpResponse:
+    """500 outside the API's own handlers; Django has logged the trace."""
+    return render_error(request, KernelError("Something went wrong on our side."))
 
 
 DATABASE_ERRORS = (DatabaseError, InterfaceError)

@@ -11,3 +11,6 @@ urlpatterns = [
     path("metrics", metrics),
     path("", api.urls),
 ]
+
+handler404 = "kernel.api.errors.on_unknown_address"
+handler500 = "kernel.api.errors.on_server_error"

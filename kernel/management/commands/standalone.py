@@ -1,0 +1,164 @@
+"""manage.py standalone: web, maintenance and background work in one process on loopback."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+import uvloop
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from console.asgi import create_application, tick_for_ever
+from kernel import schema
+from kernel.startup import apply_environment
+from kernel.conf import conf
+from kernel.demo import data as demo_data
+from kernel.demo.launcher import DemoProvider, DemoProviderFailed, start_provider
+from kernel.errors import KernelError
+from kernel.kernel import Kernel
+
+CURL = """\
+  curl -s {address}/v1/chat/completions \\
+    -H "Authorization: Bearer $(sed -n 's/^BAILING_API_TOKEN=//p' .env)" \\
+    -H 'Idempotency-Key: hello-1' -H 'Content-Type: application/json' \\
+    -d '{{"model": "{service}", "messages": [{{"role": "user", "content": "Hello"}}]}}'"""
+
+
+class Command(BaseCommand):
+    help = "Run the console, the API, maintenance and background work in one process."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+        parser.add_argument("--port", type=int, default=18900, help="port to listen on")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        settings.VAR_DIR.mkdir(parents=True, exist_ok=True)
+        found = schema.state()
+        if not found.ready:
+            raise CommandError(
+                f"The database is not ready (missing {list(found.missing)}, unknown"
+                f" {list(found.unknown)}, changed {list(found.changed)}). Run manage.py db_init."
+            )
+        with _only_one(), _listening(options["host"], options["port"]) as listener:
+            demo = demo_data.wants_demo(os.environ)
+            try:
+                apply_environment(environ=os.environ, demo=demo)
+                with self._demo_provider() if demo else contextlib.nullcontext():
+                    uvloop.run(self._serve(listener, demo=demo))
+            except KernelError as error:
+                raise CommandError(f"{error.message} {error.way_out}".strip()) from error
+
+    @contextlib.contextmanager
+    def _demo_provider(self) -> Iterator[DemoProvider]:
+        port = int(os.environ.get("BAILING_DEMO_PORT", demo_data.PORT))
+        try:
+            provider = start_provider(port=port)
+        except DemoProviderFailed:
+            provider = start_provider()
+        with provider:
+            demo_data.ensure_demo_service(provider_url=provider.url)
+            yield provider
+
+    async def _serve(self, listener: socket.socket, *, demo: bool) -> None:
+        kernel = Kernel()
+        await kernel.initialize()
+        server = _Server(
+            uvicorn.Config(
+                create_application(kernel),
+                loop="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=int(conf.close_budget_seconds),
+            )
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, server.stop)
+        ticker = loop.create_task(tick_for_ever(kernel))
+        serving = loop.create_task(server.serve(sockets=[listener]))
+        host, port = listener.getsockname()[:2]
+        self._welcome(f"http://{host}:{port}", demo=demo)
+        await server.stopping.wait()
+        self.stdout.write("Closing: no new work; waiting for what has started.")
+        ticker.cancel()
+        report = await kernel.close()
+        server.force_exit = True
+        await serving
+        if report.drained:
+            self.stdout.write(f"Closed cleanly in {report.seconds:.1f} s.")
+        else:
+            self.stdout.write(
+                f"The close budget of {conf.close_budget_seconds} s ran out; left: {report.left}."
+                " What was sent and not saved becomes unknown and is shown on Home."
+            )
+
+    def _welcome(self, address: str, *, demo: bool) -> None:
+        lines = [
+            "",
+            f"  Console   {address}/    sign in as admin",
+            "  Password  the line BAILING_ADMIN_PASSWORD in .env",
+        ]
+        if demo:
+            lines += [
+                "  Provider  the bundled demo provider; add a real one with manage.py service add",
+                "",
+                "  Send a model request (send it twice: the second answer is the saved one):",
+                "",
+                CURL.format(address=address, service=demo_data.SERVICE),
+            ]
+        lines += ["", "  Ctrl-C closes.", ""]
+        self.stdout.write("\n".join(lines))
+        self.stdout.flush()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handling: Kernel.close() owns the one deadline (G3)."""
+
+    def __init__(self, config: uvicorn.Config):
+        super().__init__(config)
+        self.stopping = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        """First signal: an orderly close. A second one is heard and changes nothing."""
+        self.should_exit = True
+        self.stopping.set()
+
+
+@contextlib.contextmanager
+def _only_one() -> Iterator[None]:
+    """One standalone per installation: a second one would run a second demo and a second timer."""
+    path = settings.VAR_DIR / "standalone.lock"
+    with path.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CommandError("standalone already runs for this installation.") from None
+        yield
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise CommandError(
+                f"Cannot listen on {host}:{port}: {error.strerror}. Choose another with --port."
+            ) from None
+        listener.listen(2048)
+        yield listener

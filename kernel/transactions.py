@@ -41,7 +41,7 @@ def transaction(function: Callable[P, R]) -> Callable[P, R]:
             tries += 1
             outermost = not connection.in_atomic_block
             if outermost:
-                connection.close_if_unusable_or_obsolete()
+                _heal_kept_connection()
             attempt = Attempt()
             try:
                 return commit_unit(function.__name__, attempt, lambda: function(*args, **kwargs))
@@ -109,7 +109,7 @@ def reading(function: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         if connection.in_atomic_block:
             return function(*args, **kwargs)
-        connection.close_if_unusable_or_obsolete()
+        _heal_kept_connection()
         try:
             return function(*args, **kwargs)
         except (DatabaseError, InterfaceError) as error:
@@ -119,6 +119,12 @@ def reading(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return run
+
+
+def _heal_kept_connection() -> None:
+    """Check a connection that outlives its work; a short-lived one (CONN_MAX_AGE=0) belongs to its request."""
+    if connection.connection is not None and connection.close_at is None:
+        connection.close_if_unusable_or_obsolete()
 
 
 def _error_code(error: BaseException) -> Any:

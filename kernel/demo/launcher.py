@@ -69,6 +69,8 @@ def start_provider(*, port: int = 0, latency_ms: float = 0, chunk_ms: float = 0)
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,
+        # Ctrl-C goes to the whole group; the provider must outlive the drain of its caller.
+        start_new_session=True,
     )
     line = _first_line(process)
     provider = DemoProvider(process=process, url=line.removeprefix(READY_LINE))

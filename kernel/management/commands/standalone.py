@@ -90,7 +90,10 @@ class Command(BaseCommand):
         await server.stopping.wait()
         self.stdout.write("Closing: no new work; waiting for what has started.")
         ticker.cancel()
+        deadline = loop.time() + conf.close_budget_seconds
         report = await kernel.close()
+        # Answers that are on their way may finish within the same budget.
+        await asyncio.wait([serving], timeout=max(0.5, deadline - loop.time()))
         server.force_exit = True
         await serving
         if report.drained:

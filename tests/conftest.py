@@ -4,7 +4,6 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-import hypothesis
 import pytest
 from django.conf import settings
 from django.db import connection, connections, transaction
@@ -18,9 +17,6 @@ SQLITE_PREFIX = "bz-sqlite-"
 DEFAULT_FLAG = "BAILING_USAGE_TEST_MYSQL"
 DATABASE_FIXTURES = {"kernel_db", "db", "transactional_db", "django_db_serialized_rollback"}
 DATABASE = pytest.StashKey[str]()
-
-hypothesis.settings.register_profile("everyday", deadline=None, database=None)
-hypothesis.settings.load_profile("everyday")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,130 @@
+"""`make test`: the suites one after another, one private server for all, one closing line.
+
+python -m tests.support.suites            all of them
+python -m tests.support.suites crash      only those named
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.support.mariadb_server import Server, ServerUnavailable, the_server
+
+# Every suite runs under all of them, so nothing is skipped for want of a flag (K4).
+FLAGS = {
+    "BAILING_USAGE_PROCESS_CRASH_TEST": "1",
+    "BAILING_USAGE_TEST_MYSQL": "1",
+    "BAILING_APPROVAL_CONTINUATION_TEST_MYSQL": "1",
+    "BAILING_NOTIFICATION_TEST_MYSQL": "1",
+}
+OWN_SUITES = ("crash", "races", "histories", "browser", "bench")
+EVERYTHING_ELSE = ["tests", *(f"--ignore=tests/{name}" for name in OWN_SUITES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One pytest run: its name, what it runs on, and pytest's arguments."""
+
+    name: str
+    title: str
+    database: str
+    arguments: list[str]
+
+
+SUITES = (
+    Suite("sqlite", "Everything on SQLite", "sqlite", EVERYTHING_ELSE),
+    Suite(
+        "mysql", "What touches the database, again", "mysql", [*EVERYTHING_ELSE, "-m", "database"]
+    ),
+    Suite("crash", "Crashes, races and histories", "mysql", [f"tests/{s}" for s in OWN_SUITES[:3]]),
+    Suite("browser", "The console in Chromium", "sqlite", ["tests/browser"]),
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one suite came to: tests by result, exit code, seconds."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    exit_code: int = 0
+    seconds: float = 0.0
+
+
+def run(suite: Suite, server: Server, directory: Path) -> Outcome:
+    """Run one suite in its own pytest process; counts come from its report."""
+    print(f"\n== {suite.title} ({suite.name})", flush=True)
+    report = directory / f"{suite.name}.xml"
+    environment = {
+        # Compiled files are kept: the suites start hundreds of processes.
+        **{name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"},
+        **FLAGS,
+        "BAILING_TEST_DATABASE": suite.database,
+        "BAILING_TEST_MYSQL_URL": server.url(),
+    }
+    started = time.monotonic()
+    command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *suite.arguments]
+    ended = subprocess.run(command, env=environment, check=False)
+    outcome = count(report)
+    outcome.exit_code = ended.returncode
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def count(report: Path) -> Outcome:
+    """Counts of a JUnit report. A run that ended without one has failed as a whole."""
+    if not report.exists():
+        return Outcome(failed=1)
+    outcome = Outcome()
+    for suite in ElementTree.parse(report).iter("testsuite"):
+        bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        skipped = int(suite.get("skipped", 0))
+        outcome.failed += bad
+        outcome.skipped += skipped
+        outcome.passed += int(suite.get("tests", 0)) - bad - skipped
+    return outcome
+
+
+def main(names: list[str]) -> int:
+    """Run the named suites (all without names). 0 only when every one ran tests and none failed."""
+    unknown = set(names) - {suite.name for suite in SUITES}
+    if unknown:
+        print(f"no such suite: {' '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    chosen = [suite for suite in SUITES if not names or suite.name in names]
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bz-reports-")))
+        try:
+            server = stack.enter_context(the_server())
+        except ServerUnavailable as error:
+            print(f"No database server for the suites: {error}", file=sys.stderr)
+            return 1
+        print(f"database server: {server}", flush=True)
+        outcomes = {suite.name: run(suite, server, directory) for suite in chosen}
+    return report_all(outcomes)
+
+
+def report_all(outcomes: dict[str, Outcome]) -> int:
+    """Print one line per suite and the closing line; the exit code of the whole."""
+    print()
+    for name, one in outcomes.items():
+        state = "ok" if one.exit_code == 0 else f"exit code {one.exit_code}"
+        counts = f"{one.passed:5} passed {one.failed:3} failed {one.skipped:3} skipped"
+        print(f"{name:10} {counts} {one.seconds:7.1f} s  {state}")
+    passed = sum(one.passed for one in outcomes.values())
+    skipped = sum(one.skipped for one in outcomes.values())
+    # A suite that ended badly without a failed test (no tests, a broken import) counts as one.
+    failed = sum(one.failed or int(one.exit_code != 0) for one in outcomes.values())
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -26,7 +26,7 @@ class Money(NamedTuple):
 
 
 def money(nano: int) -> Money:
-    """nano-USD -> exact pieces; at least two decimals, never rounded: 5615000 -> $0.005615 (A13)."""
+    """nano-USD -> exact pieces, two decimals or more, never rounded: 5615000 -> $0.005615 (A13)."""
     text = nano_to_usd(abs(nano))
     whole, _dot, fraction = text.partition(".")
     fraction = fraction.ljust(2, "0")
@@ -56,7 +56,7 @@ def bytes_text(size: int) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A span of time in at most two units: '8 ms', '1.24 s', '2 min 05 s', '3 h 12 min', '4 d 2 h'."""
+    """A span of time in one or two units: '8 ms', '1.24 s', '2 min 05 s', '3 h 12 min'."""
     sign = MINUS if seconds < 0 else ""
     seconds = abs(seconds)
     if seconds < 0.9995:
@@ -104,7 +104,7 @@ def zone_name(moment: datetime) -> str:
 
 
 def absolute_text(moment: datetime, *, now: datetime, precise: bool = False) -> str:
-    """'14:02:05 UTC' today, else '2026-11-27 14:02:05 UTC'; `precise` adds milliseconds and the date."""
+    """'14:02:05 UTC' today, else with the date; `precise` always has the date and milliseconds."""
     shown = local(moment)
     clock = f"{shown:%H:%M:%S}"
     if precise:

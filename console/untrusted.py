@@ -1,8 +1,8 @@
-"""Untrusted text made visible: every code point outside an allow-list becomes an escape. The one renderer.
+"""The one renderer of untrusted text: every code point outside an allow-list becomes an escape.
 
-Arguments, errors, names and bodies pass through here before a person reads them (console cases 56, 74;
-reliability case 73). Nothing is cut: what cannot be seen is named, e.g. `⟦U+202E⟧`, and long runs of
-blanks, which push the real command out of sight, are counted, e.g. `⟦120 spaces⟧`.
+Arguments, errors, names and bodies pass through here before a person reads them (console cases 56,
+74; reliability case 73). Nothing is cut: what cannot be seen is named, e.g. `⟦U+202E⟧`, and long
+runs of blanks, which push the real command out of sight, are counted, e.g. `⟦120 spaces⟧`.
 """
 
 import re
@@ -10,8 +10,8 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -148,9 +148,11 @@ def warnings(text: str) -> list[str]:
         )
     mixed = sorted({word for word in _WORD.findall(text) if len(_scripts(word)) > 1})
     if mixed:
-        found.append(_("mixes alphabets that look alike: %(words)s") % {"words": ", ".join(mixed[:3])})
+        found.append(
+            _("mixes alphabets that look alike: %(words)s") % {"words": ", ".join(mixed[:3])}
+        )
     if any(unicodedata.bidirectional(char) in ("R", "AL") for char in text):
-        found.append(_("has right-to-left letters: the order on screen differs from the stored order"))
+        found.append(_("has right-to-left letters: the order on screen may mislead"))
     hosts = [host for host in _HOST.findall(text) if not host.isascii()]
     if hosts:
         found.append(_("an address is not plain ASCII: %(hosts)s") % {"hosts": _punycode(hosts)})
@@ -177,29 +179,30 @@ def _punycode(hosts: list[str]) -> str:
     return ", ".join(shown)
 
 
-def to_html(text: str, *, block: bool = False) -> SafeString:
+def to_html(text: str, *, block: bool = False, note: bool = True) -> SafeString:
     """The rendering for pages: `<bdi>`, escapes marked up, and a warning in words where one is due.
 
-    `block` keeps line breaks (in a `<pre>`); else a line break is drawn as a sign in the running line.
+    `block` keeps line breaks (in a `<pre>`); else a line break is drawn as a sign in the line.
     """
-    parts = []
-    for piece in pieces(text):
-        if piece.kind == "text":
-            parts.append(format_html("{}", piece.text))
-        elif piece.kind == "break":
-            parts.append(SafeString("\n") if block else _escape_html("⏎", _("line break")))
-        else:
-            parts.append(_escape_html(piece.text, piece.title))
-    body = format_html_join("", "{}", ((part,) for part in parts))
-    notes = warnings(text)
-    note = (
-        format_html('<span class="untrusted-note">{}</span>', " · ".join(map(visible, notes)))
-        if notes
-        else SafeString("")
-    )
+    shown = mark_safe("".join(_piece_html(piece, block=block) for piece in pieces(text)))
+    said = note_html(text) if note else ""
     if block:
-        return format_html('{}<pre class="untrusted" dir="auto"><bdi>{}</bdi></pre>', note, body)
-    return format_html('<bdi class="untrusted" dir="auto">{}</bdi>{}', body, note)
+        return format_html('{}<pre class="untrusted" dir="auto"><bdi>{}</bdi></pre>', said, shown)
+    return format_html('<bdi class="untrusted" dir="auto">{}</bdi>{}', shown, said)
+
+
+def note_html(text: str) -> SafeString:
+    """The warnings as one line of markup; empty for ordinary text."""
+    notes = " · ".join(visible(one) for one in warnings(text))
+    return format_html('<span class="untrusted-note">{}</span>', notes) if notes else SafeString("")
+
+
+def _piece_html(piece: Piece, *, block: bool) -> str:
+    if piece.kind == "text":
+        return escape(piece.text)
+    if piece.kind == "break":
+        return "\n" if block else _escape_html("⏎", _("line break"))
+    return _escape_html(piece.text, piece.title)
 
 
 def _escape_html(text: str, title: str) -> SafeString:

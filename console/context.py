@@ -1,0 +1,24 @@
+"""What every page needs: the sidebar, the person's roles and preferences. One query (the roles)."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from console.access import permissions_of, roles_of
+from console.navigation import address_of, sidebar
+from console.preferences import preferences_of
+
+
+def shell(request: HttpRequest) -> dict[str, Any]:
+    """Context processor: preferences, and lazily sidebar, roles, go_to, preferences_address."""
+    user = getattr(request, "user", None)  # absent when an outer middleware refused the request
+    return {
+        "preferences": preferences_of(request),
+        "roles": SimpleLazyObject(lambda: roles_of(user)),
+        "sidebar": SimpleLazyObject(
+            lambda: sidebar(permissions=permissions_of(user), path=request.path)
+        ),
+        "go_to": SimpleLazyObject(lambda: address_of("go-to")),
+        "preferences_address": SimpleLazyObject(lambda: address_of("preferences")),
+    }

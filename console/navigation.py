@@ -1,0 +1,132 @@
+"""The sidebar: every screen once, with its icon, its `g` key and the permission that shows it."""
+
+from dataclasses import dataclass
+
+from django.urls import NoReverseMatch, reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """One entry: the URL's name, label, icon and the second key of its `g` sequence."""
+
+    name: str
+    label: str | Promise
+    icon: str
+    key: str
+    permission: str = "view"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled group of entries."""
+
+    title: str | Promise
+    screens: tuple[Screen, ...]
+
+
+SECTIONS = (
+    Section("", (Screen("home", _("Home"), "home", "h"),)),
+    Section(
+        _("Usage"),
+        (
+            Screen("requests", _("Requests"), "requests", "r"),
+            Screen("accounts", _("Accounts"), "accounts", "a"),
+            Screen("reconciliation", _("Reconciliation"), "reconcile", "c"),
+        ),
+    ),
+    Section(
+        _("Work"),
+        (
+            Screen("approvals", _("Approvals"), "approvals", "p"),
+            Screen("jobs", _("Jobs and workers"), "jobs", "j"),
+            Screen("operations", _("Operations"), "operations", "o"),
+        ),
+    ),
+    Section(
+        _("Delivery"),
+        (
+            Screen("notifications", _("Notifications"), "bell", "n"),
+            Screen("dead-letters", _("Dead letters"), "dead-letters", "d"),
+        ),
+    ),
+    Section(
+        _("Set-up"),
+        (
+            Screen("services", _("Services"), "services", "s"),
+            Screen("prices", _("Prices"), "prices", "i"),
+            Screen("tokens", _("Tokens"), "tokens", "t"),
+            Screen("people", _("People"), "people", "e"),
+        ),
+    ),
+    Section(
+        _("System"),
+        (
+            Screen("audit", _("Audit"), "audit", "u"),
+            Screen("health", _("Health"), "health", "l"),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An entry as one page shows it."""
+
+    screen: Screen
+    address: str
+    is_current: bool
+    count: str  # '' or what waits there, e.g. '7'
+
+
+@dataclass(frozen=True, slots=True)
+class LinkGroup:
+    """A section as one page shows it."""
+
+    title: str | Promise
+    links: list[Link]
+
+
+def address_of(name: str) -> str:
+    """The address of a URL name, '' when that screen does not exist (yet)."""
+    try:
+        return reverse(name)
+    except NoReverseMatch:
+        return ""
+
+
+def sidebar(
+    *, permissions: frozenset[str], path: str, counts: dict[str, str] | None = None
+) -> list[LinkGroup]:
+    """The groups this person sees; the entry with the longest address that `path` is below is current."""
+    addresses = {
+        screen.name: address_of(screen.name)
+        for section in SECTIONS
+        for screen in section.screens
+        if screen.permission in permissions
+    }
+    current = max(
+        (name for name, address in addresses.items() if address and _is_below(path, address)),
+        key=lambda name: len(addresses[name]),
+        default="",
+    )
+    groups = []
+    for section in SECTIONS:
+        links = [
+            Link(
+                screen,
+                addresses[screen.name],
+                screen.name == current,
+                (counts or {}).get(screen.name, ""),
+            )
+            for screen in section.screens
+            if addresses.get(screen.name)
+        ]
+        if links:
+            groups.append(LinkGroup(section.title, links))
+    return groups
+
+
+def _is_below(path: str, address: str) -> bool:
+    return path == address or (address != "/" and path.startswith(address.rstrip("/") + "/"))

@@ -1,0 +1,110 @@
+"""The sign-in page: Django's own, with failed tries counted per name and address."""
+
+import hashlib
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.views import LoginView
+from django.core.cache import cache
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
+from django.utils.translation import gettext as _
+from django.views.decorators.debug import sensitive_post_parameters
+
+from console.formats import duration_text
+from kernel.conf import conf
+
+_NAME_CHARS_MAX = 150  # Django's own limit of a user name
+
+
+def client_address(request: HttpRequest) -> str:
+    """The peer's address, or the one the outermost trusted proxy saw (settings.TRUSTED_PROXIES).
+
+    Each trusted proxy appends one entry to X-Forwarded-For; entries further left are anybody's words.
+    """
+    peer = str(request.META.get("REMOTE_ADDR", ""))
+    hops = int(getattr(settings, "TRUSTED_PROXIES", 0))
+    entries = [part.strip() for part in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
+    entries = [part for part in entries if part]
+    if hops <= 0 or not entries:
+        return peer
+    return entries[max(len(entries) - hops, 0)]
+
+
+class Throttle:
+    """Failed tries of one (name, address) in a fixed window; kept in Django's cache."""
+
+    def __init__(self, *, name: str, address: str):
+        fields = (name[:_NAME_CHARS_MAX].casefold(), address)
+        joined = "".join(f"{len(field)}:{field}" for field in fields)  # no two pairs give one text
+        self._key = f"sign-in:{hashlib.sha256(joined.encode('utf-8', 'replace')).hexdigest()}"
+
+    def is_exhausted(self) -> bool:
+        return int(cache.get(self._key, 0)) >= conf.sign_in_tries_max
+
+    def failed(self) -> None:
+        if not cache.add(self._key, 1, timeout=conf.sign_in_window_seconds):
+            try:
+                cache.incr(self._key)
+            except ValueError:  # the window ended between the two calls
+                cache.add(self._key, 1, timeout=conf.sign_in_window_seconds)
+
+    def succeeded(self) -> None:
+        cache.delete(self._key)
+
+
+class SignInForm(AuthenticationForm):
+    """Name and password. Never says which of the two was wrong."""
+
+    error_messages = {
+        "invalid_login": "",  # set in __init__, translated per request
+        "inactive": "",
+    }
+
+    def __init__(self, request: HttpRequest | None = None, *args: Any, **kwargs: Any):
+        super().__init__(request, *args, **kwargs)
+        wrong = _("Name and password do not match. Both are case-sensitive.")
+        self.error_messages = {"invalid_login": wrong, "inactive": wrong}
+        self.throttled = False
+        for name, complete in (("username", "username"), ("password", "current-password")):
+            self.fields[name].widget.attrs |= {"class": "input", "autocomplete": complete}
+        self.fields["username"].widget.attrs |= {"autocapitalize": "none", "spellcheck": "false"}
+
+    def clean(self) -> dict[str, Any]:
+        name = self.cleaned_data.get("username", "")
+        throttle = Throttle(name=name, address=client_address(self.request))
+        if throttle.is_exhausted():
+            self.throttled = True
+            raise ValidationError(
+                _("Too many failed tries for this name from your address. Try again in %(wait)s.")
+                % {"wait": duration_text(conf.sign_in_window_seconds)}
+            )
+        try:
+            cleaned = super().clean()
+        except ValidationError:
+            throttle.failed()
+            raise
+        if self.user_cache is not None:
+            throttle.succeeded()
+        return cleaned
+
+
+@method_decorator(sensitive_post_parameters("password"), name="dispatch")
+class SignInView(LoginView):
+    """GET: the form. POST signs in and returns to `next`; 422 for a wrong pair, 429 when throttled."""
+
+    template_name = "console/sign_in.html"
+    authentication_form = SignInForm
+    redirect_authenticated_user = True
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | {"ended": "ended" in self.request.GET}
+
+    def form_invalid(self, form: SignInForm) -> HttpResponse:  # type: ignore[override]  # our form
+        response = self.render_to_response(self.get_context_data(form=form))
+        response.status_code = 429 if form.throttled else 422
+        if form.throttled:
+            response.headers["Retry-After"] = str(conf.sign_in_window_seconds)
+        return response

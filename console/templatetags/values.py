@@ -1,0 +1,180 @@
+"""Template tags for single values: icons, states, money, times, ids, untrusted text."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils.functional import Promise
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+
+from console import formats
+from console.statuses import status_of
+from console.untrusted import to_html, warnings
+from kernel import clock
+
+register = template.Library()
+ID_TAIL_CHARS = 6
+
+HTMX_CONFIG = json.dumps(
+    {
+        "allowEval": False,
+        "allowScriptTags": False,
+        "includeIndicatorStyles": False,
+        "historyCacheSize": 0,
+        "refreshOnHistoryMiss": True,
+        "historyRestoreAsHxRequest": False,
+        "selfRequestsOnly": True,
+        "attributesToSettle": ["class"],
+        "timeout": 30000,
+        "responseHandling": [
+            {"code": "204", "swap": False},
+            {"code": "[23]..", "swap": True},
+            {"code": "(400|403|404|409|410|422|429|503)", "swap": True},
+            {"code": "...", "swap": False, "error": True},
+        ],
+    }
+)
+
+
+@register.simple_tag
+def htmx_config() -> str:
+    """The content of <meta name="htmx-config">: no eval, no snapshots; error parts are shown."""
+    return HTMX_CONFIG
+
+
+@register.simple_tag
+def icon(name: str, label: str = "") -> SafeString:
+    """{% icon "check" %}: a symbol of _icons.svg. Decorative unless it has a label."""
+    if label:
+        return format_html(
+            '<svg class="icon" role="img" aria-label="{}"><use href="#i-{}"/></svg>', label, name
+        )
+    return format_html('<svg class="icon" aria-hidden="true"><use href="#i-{}"/></svg>', name)
+
+
+@register.simple_tag
+def status(name: str, reason: str = "") -> SafeString:
+    """{% status request.result_state %}: icon and word; `reason` is a code such as no_usage."""
+    look = status_of(name)
+    extra = format_html(' <span class="badge-reason">{}</span>', to_html(reason)) if reason else ""
+    return format_html(
+        '<span class="badge tone-{}{}" title="{}">{}<span>{}</span>{}</span>',
+        look.tone,
+        " is-loud" if look.loud else "",
+        look.hint,
+        icon(look.icon),
+        look.word,
+        extra,
+    )
+
+
+@register.simple_tag
+def money(nano: int | None, none: str | Promise = "") -> SafeString:
+    """{% money row.billed_nano %}: exact USD. None is a word (default "pending"), never $0."""
+    if nano is None:
+        return format_html('<span class="money-none">{}</span>', none or _("pending"))
+    amount = formats.money(nano)
+    return format_html(
+        '<data class="money" value="{}">{}${}{}<span class="money-below">{}</span></data>',
+        formats.nano_to_usd(nano),
+        amount.sign,
+        amount.whole,
+        amount.cents,
+        amount.below,
+    )
+
+
+@register.simple_tag
+def ago(moment: datetime | None, none: str | Promise = "–") -> SafeString:
+    """{% ago row.updated_at %}: relative and absolute with zone; the script keeps the age fresh."""
+    if moment is None:
+        return format_html('<span class="faint">{}</span>', none)
+    now = clock.now()
+    return format_html(
+        '<time class="ago" datetime="{}" title="{}"><span data-ago>{}</span>'
+        ' <span class="ago-at">{}</span></time>',
+        formats.local(moment).isoformat(),
+        formats.absolute_text(moment, now=now, precise=True),
+        formats.ago_text(moment, now=now),
+        formats.absolute_text(moment, now=now),
+    )
+
+
+@register.simple_tag
+def moment(value: datetime | None, none: str | Promise = "–") -> SafeString:
+    """{% moment row.result_at %}: absolute to the millisecond, with zone."""
+    if value is None:
+        return format_html('<span class="faint">{}</span>', none)
+    return format_html(
+        '<time datetime="{}">{}</time>',
+        formats.local(value).isoformat(),
+        formats.absolute_text(value, now=clock.now(), precise=True),
+    )
+
+
+@register.filter
+def duration(seconds: float | None) -> str:
+    """{{ seconds|duration }}: '1.24 s'."""
+    return "–" if seconds is None else formats.duration_text(seconds)
+
+
+@register.simple_tag(name="bytes")
+def bytes_tag(size: int | None) -> SafeString:
+    """{% bytes row.result_bytes %}: '1.2 KiB', the exact number in the title."""
+    if size is None:
+        return mark_safe('<span class="faint">–</span>')
+    exact = _("%(n)s bytes") % {"n": formats.count_text(size)}
+    return format_html(
+        '<data value="{}" title="{}">{}</data>', size, exact, formats.bytes_text(size)
+    )
+
+
+@register.filter
+def count(value: int) -> str:
+    """{{ 1204|count }}: '1,204'."""
+    return formats.count_text(value)
+
+
+@register.simple_tag(name="id")
+def id_tag(value: str, href: str = "", short: bool = False, row: bool = False) -> SafeString:
+    """{% id request.id href=url %}: monospace, copyable. `short` clips the middle by width only.
+
+    `row` makes the link cover its table row.
+    """
+    if not value:
+        return mark_safe('<span class="faint">–</span>')
+    text = to_html(value)
+    if short and not warnings(value) and len(value) > 2 * ID_TAIL_CHARS:
+        text = format_html(
+            '<bdi class="id-clip"><span class="id-head">{}</span><span>{}</span></bdi>',
+            value[:-ID_TAIL_CHARS],
+            value[-ID_TAIL_CHARS:],
+        )
+    if href:
+        text = format_html(
+            '<a href="{}"{}>{}</a>', href, mark_safe(' class="row-link"') if row else "", text
+        )
+    return format_html('<span class="id" title="{}">{}{}</span>', value, text, copy(value))
+
+
+@register.simple_tag
+def copy(value: str) -> SafeString:
+    """{% copy value %}: a button that copies; shown only where the script runs."""
+    return format_html(
+        '<button type="button" class="copy" data-copy="{}" aria-label="{}">{}{}</button>',
+        value,
+        _("Copy %(value)s") % {"value": value[:40]},
+        icon("copy"),
+        icon("check"),
+    )
+
+
+@register.simple_tag
+def escaped(text: Any, block: bool = False, none: str = "–") -> SafeString:
+    """{% escaped row.name %}: THE renderer of untrusted text; full length, hidden parts visible."""
+    if text is None or text == "":
+        return format_html('<span class="faint">{}</span>', none)
+    return to_html(str(text), block=block)

@@ -99,7 +99,7 @@ def address_of(name: str) -> str:
 def sidebar(
     *, permissions: frozenset[str], path: str, counts: dict[str, str] | None = None
 ) -> list[LinkGroup]:
-    """The groups this person sees; the entry with the longest address that `path` is below is current."""
+    """The groups this person sees; of the entries above `path`, the longest is current."""
     addresses = {
         screen.name: address_of(screen.name)
         for section in SECTIONS

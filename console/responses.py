@@ -103,7 +103,9 @@ def problem_of(error: KernelError) -> Problem:
 def wants_part(request: HttpRequest) -> bool:
     """True when htmx asks for a part; a history restore or a boosted link wants the whole page."""
     htmx = getattr(request, "htmx", None)
-    return bool(htmx) and not htmx.boosted and not htmx.history_restore_request
+    if not htmx:
+        return False
+    return not htmx.boosted and not htmx.history_restore_request
 
 
 @dataclass(frozen=True, slots=True)

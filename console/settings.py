@@ -60,8 +60,10 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "console.middleware.IdleSessionMiddleware",
+    "console.middleware.ZoneMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "console.access.AccessMiddleware",
 ]
 
 ROOT_URLCONF = "console.urls"

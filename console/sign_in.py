@@ -22,7 +22,7 @@ _NAME_CHARS_MAX = 150  # Django's own limit of a user name
 def client_address(request: HttpRequest) -> str:
     """The peer's address, or the one the outermost trusted proxy saw (settings.TRUSTED_PROXIES).
 
-    Each trusted proxy appends one entry to X-Forwarded-For; entries further left are anybody's words.
+    Each trusted proxy appends one entry to X-Forwarded-For; the rest are anybody's words.
     """
     peer = str(request.META.get("REMOTE_ADDR", ""))
     hops = int(getattr(settings, "TRUSTED_PROXIES", 0))
@@ -74,7 +74,8 @@ class SignInForm(AuthenticationForm):
 
     def clean(self) -> dict[str, Any]:
         name = self.cleaned_data.get("username", "")
-        throttle = Throttle(name=name, address=client_address(self.request))
+        address = client_address(self.request) if self.request is not None else ""
+        throttle = Throttle(name=name, address=address)
         if throttle.is_exhausted():
             self.throttled = True
             raise ValidationError(
@@ -93,7 +94,7 @@ class SignInForm(AuthenticationForm):
 
 @method_decorator(sensitive_post_parameters("password"), name="dispatch")
 class SignInView(LoginView):
-    """GET: the form. POST signs in and returns to `next`; 422 for a wrong pair, 429 when throttled."""
+    """GET: the form. POST signs in and goes to `next`; 422 wrong pair, 429 throttled."""
 
     template_name = "console/sign_in.html"
     authentication_form = SignInForm

@@ -3,14 +3,17 @@
 import os
 import re
 import time
+import unicodedata
 from typing import Any
 
 from django.db import models
 
-from kernel.errors import InvalidId
+from kernel.errors import InvalidId, InvalidInput
 
-ALLOWED = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
+CHARS_MAX = 128
+ALLOWED = re.compile(r"[A-Za-z0-9._:-]+\Z")
 RESERVED_PREFIX = "job:"
+UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})  # controls, lone surrogates, line separators
 
 
 def new_id(prefix: str) -> str:
@@ -19,15 +22,25 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{milliseconds:012x}{os.urandom(10).hex()}"
 
 
-def check_id(value: Any, *, field: str) -> str:
+def check_id(value: Any, *, field: str, chars_max: int = CHARS_MAX) -> str:
     """Returns `value` when it is an allowed id, else InvalidId naming `field` (A1)."""
-    if not isinstance(value, str) or not ALLOWED.match(value):
+    if not isinstance(value, str) or len(value) > chars_max or not ALLOWED.match(value):
         raise InvalidId(
-            f"{field} must be 1-128 characters of A-Z a-z 0-9 . _ : -",
+            f"{field} must be 1-{chars_max} characters of A-Z a-z 0-9 . _ : -",
             field=field,
             next_action="Send an id such as order-1001 or a UUID.",
         )
     return value
+
+
+def check_text(value: Any, *, field: str, chars_max: int) -> str:
+    """Returns `value` stripped: one line of 1 to `chars_max` characters, else InvalidInput."""
+    text = value.strip() if isinstance(value, str) else ""
+    if not 1 <= len(text) <= chars_max:
+        raise InvalidInput(f"{field} must have 1-{chars_max} characters", field=field)
+    if any(unicodedata.category(character) in UNPRINTABLE for character in text):
+        raise InvalidInput(f"{field} must be one line without control characters", field=field)
+    return text
 
 
 class IdField(models.CharField):
@@ -51,4 +64,7 @@ class IdField(models.CharField):
         value = super().get_prep_value(value)
         if value is None or value == "":
             return value
-        return check_id(value, field=self.name or "id")
+        # An audit subject holds an id and its kind, so it may be longer than any id.
+        return check_id(
+            value, field=self.name or "id", chars_max=max(CHARS_MAX, self.max_length or 0)
+        )

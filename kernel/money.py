@@ -1,24 +1,22 @@
 """Money: an integer number of nano-USD inside, a decimal string of USD outside (A13)."""
 
-from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation, localcontext
+import re
+from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 
 NANO_PER_USD = 1_000_000_000
 MULTIPLIER_ONE = 1_000_000  # a multiplier is an integer number of millionths
 NANO_MAX = 2**63 - 1  # a BIGINT column
 
 _EXACT = Context(prec=120, rounding=ROUND_HALF_EVEN)
+# Bounded, so that every number that passes is exact in _EXACT; no nan, no 1_000, no other digits.
+_NUMBER = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,2})?")
 
 
 def usd_to_nano(text: str | Decimal | int) -> int:
     """Exact decimal USD -> nano-USD. ValueError for text that is no exact, finite amount in range."""
     if isinstance(text, bool | float):
         raise ValueError("an amount is a decimal string, not a float")
-    try:
-        amount = Decimal(str(text).strip())
-    except InvalidOperation:
-        raise ValueError(f"not an amount in USD: {str(text)[:40]!r}") from None
-    if not amount.is_finite():
-        raise ValueError("an amount must be finite")
+    amount = _number(str(text), what="an amount in USD")
     with localcontext(_EXACT):
         nano = amount * NANO_PER_USD
         if nano != nano.to_integral_value():
@@ -48,13 +46,11 @@ def round_to_nano(usd: Decimal, *, multiplier: int = MULTIPLIER_ONE) -> int:
 
 def parse_multiplier(text: str) -> int:
     """'1.25' -> 1250000 millionths. ValueError outside 0..1000 or finer than a millionth."""
-    try:
-        value = Decimal(text.strip())
-    except InvalidOperation:
-        raise ValueError(f"not a multiplier: {text[:40]!r}") from None
-    if not value.is_finite() or value < 0 or value > 1000:
+    value = _number(text, what="a multiplier")
+    if value < 0 or value > 1000:
         raise ValueError("a multiplier lies between 0 and 1000")
-    scaled = value * MULTIPLIER_ONE
+    with localcontext(_EXACT):
+        scaled = value * MULTIPLIER_ONE
     if scaled != scaled.to_integral_value():
         raise ValueError("a multiplier has at most 6 decimals")
     return int(scaled)
@@ -65,3 +61,9 @@ def format_multiplier(millionths: int) -> str:
     whole, fraction = divmod(millionths, MULTIPLIER_ONE)
     tail = f"{fraction:06d}".rstrip("0")
     return f"{whole}.{tail}" if tail else str(whole)
+
+
+def _number(text: str, *, what: str) -> Decimal:
+    if not _NUMBER.fullmatch(text.strip()):
+        raise ValueError(f"not {what}: {text[:40]!r}")
+    return Decimal(text.strip())

@@ -89,7 +89,7 @@ RESULT = Machine(
         Move("dispatched", "unknown", "save_results, expire_leases", "A7, A9"),
         Move("dispatched", "cancelled", "cancel", "A16"),
         Move("unknown", "complete", "save_results (original fence)", "A6"),
-        Move("unknown", "failed", "resolve_unknown", "A9"),
+        Move("unknown", "failed", "resolve_unknown, save_results (original fence)", "A6, A9"),
     ),
 )
 
@@ -106,8 +106,8 @@ BILLING = Machine(
         State("settled", "One ledger row exists. Never changes.", ""),
         State(
             "not_charged",
-            "Nothing is owed; `pending_reason` says why.",
-            "late usage after a cancel",
+            "Nothing is owed; `pending_reason` says why. Never changes.",
+            "",
         ),
     ),
     moves=(

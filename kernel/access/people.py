@@ -23,7 +23,7 @@ ROLES = {
 def ensure_roles() -> None:
     """Create the role groups that are missing."""
     for name in ROLES:
-        Group.objects.get_or_create(name=name)
+        _group(name)
 
 
 @transaction
@@ -41,12 +41,12 @@ def ensure_admin(*, password: str) -> str:
         return "unchanged"
     user.set_password(password)
     user.save()
-    user.groups.add(Group.objects.get(name="admin"))
+    user.groups.add(_group("admin"))
     audit.append_in_tx(
         actor=audit.Actor("system", "start"),
         action="person.password_from_environment",
         kind="person",
-        object_id="admin",
+        object_id=_subject(user),
     )
     return "created" if created else "changed"
 
@@ -54,25 +54,21 @@ def ensure_admin(*, password: str) -> str:
 @transaction
 def add_person(*, name: str, role: str, password: str, actor: audit.Actor) -> User:
     """Add a person with a role. InvalidInput names a wrong field; Conflict when the name is taken."""
-    if role not in ROLES:
-        raise InvalidInput(f"a role is one of {', '.join(ROLES)}", field="role")
+    _check_role(role)
     user = User(username=name.strip(), is_staff=role == "admin")
     try:
         user.full_clean(exclude=["password"], validate_unique=False)
-        validate_password(password, user)
     except ValidationError as error:
-        messages = (
-            error.message_dict if hasattr(error, "error_dict") else {"password": error.messages}
-        )
-        field, texts = next(iter(messages.items()))
+        field, texts = next(iter(error.message_dict.items()))
         raise InvalidInput(
             " ".join(texts), field="name" if field == "username" else field
         ) from None
+    _check_password(password, user)
     if User.objects.filter(username__iexact=user.username).exists():
         raise Conflict(f"a person named {user.username} exists", field="name")
     user.set_password(password)
     user.save(force_insert=True)
-    user.groups.set([Group.objects.get(name=role)])
+    user.groups.set([_group(role)])
     _audit(actor, "person.add", user, {"role": role})
     return user
 
@@ -84,9 +80,13 @@ def change_person(
     actor: audit.Actor,
     role: str | None = None,
     active: bool | None = None,
+    password: str | None = None,
     reason: str = "",
 ) -> User:
-    """Change a person's role or close their access. Nobody changes themselves. NotFound, InvalidInput."""
+    """Change a person's role, password or access; a new password ends their sign-ins.
+
+    Nobody changes themselves. NotFound, InvalidInput.
+    """
     user = User.objects.select_for_update().filter(username=name).first()
     if user is None:
         raise NotFound(f"no person named {name}")
@@ -94,13 +94,15 @@ def change_person(
         raise InvalidInput("ask another administrator to change your own access", field="name")
     before = {"role": role_of(user), "active": user.is_active}
     if role is not None:
-        if role not in ROLES:
-            raise InvalidInput(f"a role is one of {', '.join(ROLES)}", field="role")
-        user.groups.set([Group.objects.get(name=role)])
+        _check_role(role)
+        user.groups.set([_group(role)])
         user.is_superuser = user.is_superuser and role == "admin"
         user.is_staff = role == "admin"
     if active is not None:
         user.is_active = active
+    if password is not None:
+        _check_password(password, user)
+        user.set_password(password)
     user.save()
     audit.append_in_tx(
         actor=actor,
@@ -108,7 +110,11 @@ def change_person(
         kind="person",
         object_id=_subject(user),
         before=before,
-        after={"role": role_of(user), "active": user.is_active},
+        after={
+            "role": role_of(user),
+            "active": user.is_active,
+            **({"password": "changed"} if password is not None else {}),
+        },
         reason=reason,
     )
     return user
@@ -124,6 +130,22 @@ def role_of(user: User) -> str:
     """The role of a person; '' when they have none."""
     names = {group.name for group in user.groups.all()}
     return next((role for role in reversed(list(ROLES)) if role in names), "")
+
+
+def _group(role: str) -> Group:
+    return Group.objects.get_or_create(name=role)[0]
+
+
+def _check_role(role: str) -> None:
+    if role not in ROLES:
+        raise InvalidInput(f"a role is one of {', '.join(ROLES)}", field="role")
+
+
+def _check_password(password: str, user: User) -> None:
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        raise InvalidInput(" ".join(error.messages), field="password") from None
 
 
 def _subject(user: User) -> str:

@@ -3,15 +3,18 @@
 import base64
 import hashlib
 import hmac
+import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernel import audit, clock
 from kernel.errors import Forbidden, InvalidInput, NotFound, Unauthorized
-from kernel.ids import new_id
+from kernel.ids import check_text, new_id
 from kernel.models import Account, Token
 from kernel.transactions import reading, transaction
+
+log = logging.getLogger(__name__)
 
 SCOPES = {
     "usage:write": "send, dispatch and cancel model requests",
@@ -57,14 +60,19 @@ def issue_token(
 
 
 @transaction
-def revoke_token(*, token_id: str, actor: audit.Actor, reason: str = "") -> None:
-    """End a token. Works at most `token_cache_seconds` longer in other processes. NotFound."""
+def revoke_token(*, token_id: str, actor: audit.Actor, reason: str = "") -> bool:
+    """End a token; False when it was revoked before. NotFound.
+
+    Other processes may still accept it for `token_cache_seconds`.
+    """
     if not Token.objects.filter(id=token_id).exists():
         raise NotFound(f"no token {token_id}")
-    if Token.objects.filter(id=token_id, revoked_at=None).update(revoked_at=clock.db_now()):
-        audit.append_in_tx(
-            actor=actor, action="token.revoke", kind="token", object_id=token_id, reason=reason
-        )
+    if not Token.objects.filter(id=token_id, revoked_at=None).update(revoked_at=clock.db_now()):
+        return False
+    audit.append_in_tx(
+        actor=actor, action="token.revoke", kind="token", object_id=token_id, reason=reason
+    )
+    return True
 
 
 @reading
@@ -86,7 +94,10 @@ def list_tokens(*, account_id: str = "") -> list[Token]:
 
 @transaction
 def sync_environment_tokens(*, secrets: dict[str, str], account_id: str) -> None:
-    """Make the tokens of the environment rows; a changed one replaces, and revokes, the earlier row."""
+    """Make the tokens of the environment rows; a changed one replaces, and revokes, the earlier row.
+
+    A revoked secret stays revoked: it is left out, with a warning, until it is replaced.
+    """
     actor = audit.Actor("system", "start")
     for name, scopes in ENVIRONMENT.items():
         secret = secrets.get(name, "")
@@ -100,7 +111,9 @@ def sync_environment_tokens(*, secrets: dict[str, str], account_id: str) -> None
                 actor=actor, action="token.revoke", kind="token", object_id=row.id, reason=name
             )
         else:
-            if len(secret) >= 16:
+            if Token.objects.filter(secret_sha256=digest).exists():
+                log.warning("%s is revoked or in use already; give it a fresh secret", name)
+            elif len(secret) >= 16:
                 _insert(secret, account_id, name, scopes, actor, origin="environment")
 
 
@@ -117,14 +130,13 @@ def _insert(
     unknown = [scope for scope in wanted if scope not in SCOPES]
     if unknown or not wanted:
         raise InvalidInput(f"scopes are {', '.join(SCOPES)}", field="scopes")
-    if not 1 <= len(name.strip()) <= 120:
-        raise InvalidInput("a name has 1-120 characters", field="name")
+    name = check_text(name, field="name", chars_max=120)
     if not Account.objects.filter(id=account_id).exists():
         raise NotFound(f"no account {account_id}", field="account_id")
     row = Token(
         id=new_id("tok"),
         account_id=account_id,
-        name=name.strip(),
+        name=name,
         scopes=" ".join(wanted),
         prefix=secret[:8],
         secret_sha256=hashlib.sha256(secret.encode()).hexdigest(),

@@ -1,4 +1,4 @@
-"""A maintenance pass: pages with a cursor that wraps, one shared run, back-off on database failure (B)."""
+"""A maintenance pass: pages with a cursor that wraps, one shared run, back-off on failure (B)."""
 
 import asyncio
 import logging
@@ -17,6 +17,8 @@ from kernel.runtime.database import Database
 from kernel.transactions import transaction
 
 log = logging.getLogger(__name__)
+
+DATABASE_FAILURES = (DatabaseError, InterfaceError, CommitOutcomeUnknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,20 @@ class Progress:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over one pass, for the console's progress bar."""
+    """Sums over one run of a pass."""
 
     pages: int = 0
     scanned: int = 0
     settled: int = 0
+    deferred: int = 0
+    failed: int = 0
+
+    def add(self, report: PageReport) -> None:
+        self.pages += 1
+        self.scanned += report.scanned
+        self.settled += report.settled
+        self.deferred += report.deferred
+        self.failed += report.failed
 
 
 @dataclass(slots=True)
@@ -74,9 +85,10 @@ class Backoff:
 class Pass:
     """One kind of maintenance of one kernel.
 
-    `page(cursor=..., limit=...)` is a verb that handles one page in its own transaction(s) and returns
-    a PageReport. `run()` walks pages until the end or the time budget; a second caller joins the
-    active run (B4). Different kernels have their own Pass objects and are independent.
+    `page(cursor=..., limit=...)` is a verb that handles one page in its own transaction(s) and
+    returns a PageReport. `run()` walks pages until the end or the time budget; a second caller joins
+    the active run (B4). Different kernels have their own Pass objects and are independent. A new
+    pass is due at once.
     """
 
     name: str
@@ -87,9 +99,10 @@ class Pass:
     page_rows: int
     budget_seconds: float
     progress: Progress = field(default_factory=Progress)
+    totals: Totals = field(default_factory=Totals)
     backoff: Backoff = field(default_factory=Backoff)
     _cursor: Any = None
-    _next_due: float = 0.0
+    _next_due: float = field(default_factory=clock.monotonic)
     _active: asyncio.Task[Progress] | None = None
 
     def due(self) -> bool:
@@ -102,7 +115,7 @@ class Pass:
         return self.due() and clock.monotonic() >= self._next_due + self.interval_seconds
 
     async def run(self) -> Progress:
-        """Run one pass, or join the active one. Never raises on database failure: it backs off."""
+        """Run one pass, or join the active one. A failure never raises: the pass backs off (B5)."""
         if self._active is None:
             self._active = asyncio.get_running_loop().create_task(self._walk())
             self._active.add_done_callback(self._ended)
@@ -114,7 +127,7 @@ class Pass:
 
     async def _walk(self) -> Progress:
         stop_at = clock.monotonic() + self.budget_seconds
-        totals = Totals()
+        totals = self.totals = Totals()
         started_at = clock.now()
         error_code = ""
         try:
@@ -128,18 +141,20 @@ class Pass:
                 if ended:
                     self.backoff.reset()
                     return self.progress
-        except (DatabaseError, InterfaceError, CommitOutcomeUnknown) as error:
+        except DATABASE_FAILURES as error:
             self.backoff.failed()
             error_code = type(error).__name__
             log.warning("pass %s backs off for %.0f s", self.name, self.backoff.wait_seconds)
+        except Exception as error:
+            self.backoff.failed()
+            error_code = type(error).__name__
+            log.exception("pass %s has a defect and backs off", self.name)
         await self._publish_failure(totals, started_at=started_at, error_code=error_code)
         return self.progress
 
     def _record(self, report: PageReport, totals: Totals) -> None:
         self._cursor = report.cursor
-        totals.pages += 1
-        totals.scanned += report.scanned
-        totals.settled += report.settled
+        totals.add(report)
         self.progress = Progress(
             report.scanned, report.settled, report.deferred, report.failed, report.has_more
         )
@@ -177,7 +192,7 @@ class Pass:
                     "error_code": error_code,
                 },
             )
-        except (DatabaseError, InterfaceError, CommitOutcomeUnknown):
+        except DATABASE_FAILURES:
             log.warning("pass %s could not record its back-off", self.name)
 
 

@@ -8,10 +8,18 @@ from kernel.usage.catalog import (
     add_service,
     change_service,
     get_service,
+    list_prices,
     list_services,
+    price_in_force,
 )
 from kernel.usage.dispatch import cancel, dispatch
-from kernel.usage.lookup import explain_charge, get_request, get_request_by_id, result_body
+from kernel.usage.lookup import (
+    explain_charge,
+    find_requests,
+    get_request,
+    get_request_by_id,
+    result_body,
+)
 from kernel.usage.recovery import expire_leases, purge_bodies
 from kernel.usage.resolution import Evidence, resolve_pending, resolve_unknown, write_off
 from kernel.usage.results import save_results
@@ -30,11 +38,14 @@ __all__ = [
     "dispatch",
     "expire_leases",
     "explain_charge",
+    "find_requests",
     "get_request",
     "get_request_by_id",
     "get_service",
     "list_accounts",
+    "list_prices",
     "list_services",
+    "price_in_force",
     "purge_bodies",
     "read_body",
     "read_body_head",

@@ -7,7 +7,7 @@ from django.db.models import Sum
 
 from kernel import audit, clock
 from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
-from kernel.ids import check_id
+from kernel.ids import check_id, check_text
 from kernel.models import Account, Request
 from kernel.money import MULTIPLIER_ONE, NANO_MAX
 from kernel.states import Billing
@@ -114,12 +114,17 @@ def list_accounts() -> list[Account]:
 
 
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
-    name = str(values["name"]).strip()
-    if not 1 <= len(name) <= 120:
-        raise InvalidInput("a name has 1-120 characters", field="name")
-    cap = values["cap_nano"]
-    if cap is not None and not 0 <= cap <= NANO_MAX:
+    unknown = set(values) - set(FIELDS)
+    if unknown:
+        name = sorted(unknown)[0]
+        raise InvalidInput(f"an account has no field {name}", field=name)
+    name = check_text(values["name"], field="name", chars_max=120)
+    cap, multiplier = values["cap_nano"], values["multiplier_millionths"]
+    if cap is not None and (type(cap) is not int or not 0 <= cap <= NANO_MAX):
         raise InvalidInput("a cap is zero or more", field="cap_nano")
-    if not 0 <= values["multiplier_millionths"] <= 1000 * MULTIPLIER_ONE:
+    if type(multiplier) is not int or not 0 <= multiplier <= 1000 * MULTIPLIER_ONE:
         raise InvalidInput("a multiplier lies between 0 and 1000", field="multiplier")
+    for flag in ("allow_unpriced", "active"):
+        if type(values[flag]) is not bool:
+            raise InvalidInput(f"{flag} is true or false", field=flag)
     return {**values, "name": name}

@@ -11,8 +11,8 @@ from django.db.models import Max
 from kernel import audit, clock
 from kernel.errors import AddressRefused, Conflict, InvalidInput, LostRace, NotFound
 from kernel.http.addresses import AddressPolicy, check_url
-from kernel.ids import check_id, new_id
-from kernel.models import Price, Request, Service
+from kernel.ids import check_id, check_text, new_id
+from kernel.models import Account, Price, Request, Service
 from kernel.transactions import reading, requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.rates import from_plain, parse_rates, rates_text
@@ -29,6 +29,8 @@ SERVICE_FIELDS = (
     "allow_private",
     "active",
 )
+MODEL_CHARS_MAX, PROVIDER_CHARS_MAX, BASE_URL_CHARS_MAX = 200, 120, 500
+PRICES_LISTED_MAX = 1000
 
 
 @transaction
@@ -96,13 +98,15 @@ def add_price(
     """Add the next version of an operator price; earlier versions stay (A11b, A12).
 
     `rates` maps units to USD per million as decimal strings. InvalidInput names a wrong or implausible
-    rate; an implausible one passes with `confirm`.
+    rate; an implausible one passes with `confirm`. Without `valid_from_at` it holds from now on.
     """
-    if not provider.strip() or not model.strip():
-        raise InvalidInput("name the provider and the model", field="provider")
+    provider, model = _checked_price_name(provider, model)
     parsed = parse_rates(dict(rates), confirm=confirm)
     now = clock.db_now()
     start = valid_from_at or now
+    for field, at in (("valid_from_at", start), ("valid_until_at", valid_until_at)):
+        if at is not None and at.tzinfo is None:
+            raise InvalidInput("a time needs its zone", field=field)
     if valid_until_at is not None and valid_until_at <= start:
         raise InvalidInput("the end must lie after the start", field="valid_until_at")
     same = Price.objects.filter(provider=provider, model=model)
@@ -179,9 +183,32 @@ def price_for_request_in_tx(*, request: Request) -> pricing.PriceSnapshot | None
     return price_for_service_in_tx(service=service, at=request.admitted_at)
 
 
+@reading
+def price_in_force(*, provider: str, model: str, at: datetime) -> pricing.PriceSnapshot | None:
+    """The price that a request admitted at `at` would get: operator's, then bundled data (A12)."""
+    return pricing.resolve(
+        provider=provider, model=model, at=at, operator_prices=_operator_prices(provider, model)
+    )
+
+
+@reading
+def list_prices(*, provider: str = "", model: str = "") -> list[Price]:
+    """Operator prices by provider and model, newest version first; at most PRICES_LISTED_MAX."""
+    rows = Price.objects.order_by("provider", "model", "-version")
+    if provider:
+        rows = rows.filter(provider=provider)
+    if model:
+        rows = rows.filter(model=model)
+    return list(rows[:PRICES_LISTED_MAX])
+
+
 @requires_transaction
 def operator_prices_in_tx(*, provider: str, model: str) -> Sequence[pricing.OperatorPrice]:
     """All versions of an operator price, newest first."""
+    return _operator_prices(provider, model)
+
+
+def _operator_prices(provider: str, model: str) -> list[pricing.OperatorPrice]:
     return [
         pricing.OperatorPrice(
             provider=row.provider,
@@ -201,6 +228,22 @@ def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
         name = sorted(unknown)[0]
         raise InvalidInput(f"a service has no field {name}", field=name)
     values = {name: fields[name] for name in SERVICE_FIELDS if name in fields}
+    values |= _checked_route(values)
+    for name in ("allow_private", "active"):
+        if name in values and type(values[name]) is not bool:
+            raise InvalidInput(f"{name} is true or false", field=name)
+    limit = values.get("max_output_tokens")
+    if limit is not None and (type(limit) is not int or not 1 <= limit <= 10_000_000):
+        raise InvalidInput("between 1 and 10,000,000 tokens", field="max_output_tokens")
+    if values.get("account_id"):
+        account_id = check_id(values["account_id"], field="account_id")
+        if not Account.objects.filter(id=account_id).exists():
+            raise InvalidInput(f"no account {account_id}", field="account_id")
+    return values
+
+
+def _checked_route(values: Mapping[str, Any]) -> dict[str, str]:
+    """Where requests go, with which key, at which price."""
     base_url = str(values.get("base_url") or "").rstrip("/")
     try:
         check_url(base_url, AddressPolicy(allow_private=bool(values.get("allow_private"))))
@@ -208,19 +251,37 @@ def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidInput(
             error.message,
             field="base_url",
-            next_action="A loopback or private address needs allow_private.",
+            next_action=(
+                "A loopback or private address needs allow_private."
+                if error.details.get("reason") == "address"
+                else ""
+            ),
         ) from error
-    if not str(values.get("model") or "").strip():
-        raise InvalidInput("name the provider's model", field="model")
+    if len(base_url) > BASE_URL_CHARS_MAX or "?" in base_url or "#" in base_url:
+        raise InvalidInput(
+            f"at most {BASE_URL_CHARS_MAX} characters, without ? and #", field="base_url"
+        )
     key = values.get("api_key_env") or ""
-    if key and not ENVIRONMENT_NAME.match(key):
+    if not isinstance(key, str) or (key and not ENVIRONMENT_NAME.match(key)):
         raise InvalidInput(
             "api_key_env is the name of an environment variable, never the key itself",
             field="api_key_env",
         )
-    limit = values.get("max_output_tokens")
-    if limit is not None and not 1 <= int(limit) <= 10_000_000:
-        raise InvalidInput("between 1 and 10,000,000 tokens", field="max_output_tokens")
-    if values.get("account_id"):
-        check_id(values["account_id"], field="account_id")
-    return {**values, "base_url": base_url}
+    provider, model = values.get("price_provider") or "", values.get("price_model") or ""
+    if provider or model:
+        provider, model = _checked_price_name(provider, model)
+    return {
+        "base_url": base_url,
+        "model": check_text(values.get("model"), field="model", chars_max=MODEL_CHARS_MAX),
+        "api_key_env": key,
+        "price_provider": provider,
+        "price_model": model,
+    }
+
+
+def _checked_price_name(provider: object, model: object) -> tuple[str, str]:
+    """The two halves of `provider/model`, as every screen and command writes it."""
+    provider = check_text(provider, field="provider", chars_max=PROVIDER_CHARS_MAX)
+    if "/" in provider:
+        raise InvalidInput("a provider's name has no /", field="provider")
+    return provider, check_text(model, field="model", chars_max=MODEL_CHARS_MAX)

@@ -5,10 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel.errors import Gone, NotFound
-from kernel.models import LedgerRow, Request
+from kernel.ids import check_id
+from kernel.models import Account, LedgerRow, Request
 from kernel.transactions import reading
+from kernel.usage import pricing
 from kernel.usage.bodies import read_body
-from kernel.usage.pricing import Line, explain, lines_from_text
+from kernel.usage.metering import Metering
+from kernel.usage.pricing import Charge, Line, PriceSnapshot, explain, lines_from_text
+from kernel.usage.reasons import Reason, why
+
+ACCOUNTS_ASKED_AT_ONCE = 500
+UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError)
 
 
 @reading
@@ -46,9 +53,29 @@ def result_body(*, request: Request) -> bytes:
     return body
 
 
+@reading
+def find_requests(*, operation_id: str) -> list[Request]:
+    """The requests of this operation id in all accounts, by account. InvalidId.
+
+    Asked per account: the unique key starts with it, so nothing is scanned.
+    """
+    check_id(operation_id, field="operation_id")
+    accounts = list(Account.objects.order_by("id").values_list("id", flat=True))
+    found: list[Request] = []
+    for start in range(0, len(accounts), ACCOUNTS_ASKED_AT_ONCE):
+        some = accounts[start : start + ACCOUNTS_ASKED_AT_ONCE]
+        found += Request.objects.filter(account_id__in=some, operation_id=operation_id)
+    return sorted(found, key=lambda row: row.account_id)
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A charge derived from stored facts alone: the request, its ledger row and the parsed lines."""
+    """A charge from stored facts alone: the request, its ledger row, and the charge worked out.
+
+    `ledger` None = not settled; `why` says what that means and the way out. `charge` is computed
+    from the stored metering and price, not read from the ledger; `agrees` says whether both are
+    the same. `trouble` is set when a stored fact cannot be read.
+    """
 
     request: Request
     ledger: LedgerRow | None
@@ -57,21 +84,75 @@ class Explanation:
     steps: list[str]
     reference_usd: str
     usage: dict[str, Any]
+    why: Reason
+    charge: Charge | None = None
+    charge_nano: int | None = None
+    agrees: bool | None = None
+    trouble: str = ""
 
 
 @reading
 def explain_charge(*, request: Request) -> Explanation:
-    """How the charge of a request came about (A13)."""
+    """How the charge of a request came about, or why there is none (A13). Reads no result body."""
     ledger = LedgerRow.objects.filter(charge_of=request.id).first()
-    facts = json.loads(ledger.lines_text) if ledger else {}
-    lines = lines_from_text(json.dumps(facts.get("lines", [])))
-    price = facts.get("price") or (json.loads(request.price_text) if request.price_text else {})
+    trouble: list[str] = []
+    facts = _stored_object(ledger.lines_text, "ledger row", trouble) if ledger else {}
+    usage = _stored_object(request.usage_text, "metering", trouble)
+    price = facts.get("price") or _stored_object(request.price_text, "price", trouble)
+    lines: tuple[Line, ...] = ()
+    charge = amount = None
+    try:
+        lines = lines_from_text(json.dumps(facts.get("lines", [])))
+        charge = _charge_of(request)
+        if charge is not None and charge.reference_usd is not None:
+            amount = pricing.charge_nano(charge.reference_usd, request.multiplier_millionths)
+    except UNREADABLE as error:
+        trouble.append(f"The charge cannot be worked out: {error}.")
     return Explanation(
         request=request,
         ledger=ledger,
         price=price,
         lines=lines,
-        steps=explain(lines, multiplier=request.multiplier_millionths) if ledger else [],
+        steps=explain(lines, multiplier=request.multiplier_millionths) if lines else [],
         reference_usd=facts.get("reference_usd", ""),
-        usage=json.loads(request.usage_text) if request.usage_text else {},
+        usage=usage,
+        why=why(request),
+        charge=charge,
+        charge_nano=amount,
+        agrees=_agrees(request, ledger, lines, charge, amount) if ledger else None,
+        trouble=" ".join(trouble),
+    )
+
+
+def _stored_object(text: str, what: str, trouble: list[str]) -> dict[str, Any]:
+    try:
+        value = json.loads(text) if text else {}
+        if type(value) is dict:
+            return value
+    except (ValueError, RecursionError):
+        pass
+    trouble.append(f"The stored {what} cannot be read.")
+    return {}
+
+
+def _charge_of(request: Request) -> Charge | None:
+    if not request.usage_text:
+        return None
+    snapshot = PriceSnapshot.from_text(request.price_text) if request.price_text else None
+    return pricing.price(snapshot, Metering.from_text(request.usage_text))
+
+
+def _agrees(
+    request: Request,
+    ledger: LedgerRow,
+    lines: tuple[Line, ...],
+    charge: Charge | None,
+    amount: int | None,
+) -> bool:
+    """Whether the ledger row is what the request's own metering, price and multiplier give."""
+    return (
+        charge is not None
+        and charge.lines == lines
+        and ledger.multiplier_millionths == request.multiplier_millionths
+        and amount == ledger.amount_nano == request.billed_nano
     )

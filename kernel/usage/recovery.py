@@ -64,6 +64,7 @@ def purge_bodies(*, cursor: int | None = None, limit: int) -> PageReport:
     """Delete bodies of ended requests after their retention; metering and ledger stay (A17).
 
     Walks the pieces in the order they were stored, so the oldest come first and no index is needed.
+    A request that has not ended keeps its body and never keeps later ones from their purge.
     """
     now = clock.db_now()
     before = now - timedelta(days=conf.result_retention_days)
@@ -84,7 +85,10 @@ def purge_bodies(*, cursor: int | None = None, limit: int) -> PageReport:
     doomed = list(Body.objects.filter(request_id__in=old).values_list("id", flat=True))
     Body.objects.filter(id__in=doomed).delete()
     Request.objects.filter(id__in=old, purged_at=None).update(purged_at=now)
-    more = bool(old) and len(pieces) == limit
+    reached_young_ones = not Request.objects.filter(
+        id__in={request_id for _, request_id in pieces}, admitted_at__lt=before
+    ).exists()
+    more = len(pieces) == limit and not reached_young_ones
     return PageReport(scanned=len(pieces), settled=len(old), cursor=pieces[-1][0] if more else None)
 
 

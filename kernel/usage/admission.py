@@ -1,7 +1,7 @@
 """Admission: a model request becomes durable, once per (account, operation id) (A1, A2, A15).
 
-The truth is found by inserting on the unique key, never by looking first: the commit of a dead process
-can land after a SELECT missed it, but an INSERT waits for it and finds it.
+The truth is found by inserting on the unique key, never by looking first: the commit of a dead
+process can land after a SELECT missed it, but an INSERT waits for it and finds it.
 """
 
 import hashlib
@@ -10,24 +10,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db import connection
 from django.db.models import F
 
 from kernel import clock
 from kernel.errors import CapReached, Conflict, Forbidden, InvalidInput, KernelError, NotFound
-from kernel.ids import RESERVED_PREFIX, check_id, new_id
+from kernel.ids import RESERVED_PREFIX, check_id, is_id, new_id
 from kernel.models import Account, Body, Request, Service
 from kernel.transactions import requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.bodies import insert_bodies_in_tx
 from kernel.usage.catalog import price_for_service_in_tx
+from kernel.usage.sql import insert_rows_in_tx
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
     """What a caller wants generated, once: a repeat is another Submission with another request id.
 
-    `request_id` is ours, made before the commit; `earlier_ids` are those of lost commits.
+    `request_id` is ours, made before the commit. What is inserted again after a lost commit extends
+    it, so that this submission knows its own row whichever of its commits landed.
     """
 
     account_id: str
@@ -42,7 +43,17 @@ class Submission:
     choices: int = 1
     service_tier: str | None = None
     request_id: str = ""
-    earlier_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A service and its price at this moment, looked up once per transaction."""
+
+    service: Service
+    price: pricing.PriceSnapshot | None
+
+    def serves(self, account_id: str) -> bool:
+        return self.service.active and self.service.account_id in ("", account_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,10 @@ def content_sha256(*, account_id: str, path: str, body: bytes) -> str:
 
 
 def check_operation_id(value: object) -> str:
-    """Returns an operation id a caller may use. InvalidId; `job:` belongs to the kernel's own jobs (A1)."""
+    """Returns an operation id a caller may use, else InvalidId or InvalidInput (A1).
+
+    `job:` belongs to the kernel's own jobs.
+    """
     checked = check_id(value, field="operation_id")
     if checked.startswith(RESERVED_PREFIX):
         raise InvalidInput(
@@ -79,12 +93,13 @@ def admit(*, items: Sequence[Submission]) -> list[Admission | Exception]:
     """Make each submission durable, or find the request it repeats. One transaction (A2).
 
     An outcome is an Admission, or the error for that submission alone: NotFound (account, service),
-    Forbidden (account not active), InvalidInput (unpriced, no output limit under a cap), CapReached,
-    Conflict `operation_conflict` (same id, other content).
+    Forbidden (account not active), InvalidInput (unpriced, no output limit under a cap),
+    CapReached, Conflict `operation_conflict` (same id, other content).
     """
     now = clock.db_now()
     accounts = {row.id: row for row in Account.objects.filter(id__in={i.account_id for i in items})}
-    services = {row.id: row for row in Service.objects.filter(id__in={i.service_id for i in items})}
+    services = list(Service.objects.filter(id__in=_named_services(items)))
+    routes = {row.id: Route(row, price_for_service_in_tx(service=row, at=now)) for row in services}
     outcomes: dict[int, Admission | Exception] = {}
     rows: dict[int, Request] = {}
     first_with_key: dict[tuple[str, str], int] = {}
@@ -96,10 +111,10 @@ def admit(*, items: Sequence[Submission]) -> list[Admission | Exception]:
             continue
         first_with_key[key] = index
         try:
-            rows[index] = _row(item, accounts=accounts, services=services, now=now)
+            rows[index] = _row(item, accounts=accounts, routes=routes, now=now)
         except KernelError as error:
             outcomes[index] = error
-    _insert_or_keep(rows.values())
+    insert_rows_in_tx(Request, list(rows.values()), unless_taken=("account_id", "operation_id"))
     kept = _stored(rows.values())
     mine: list[int] = []
     for index, row in rows.items():
@@ -125,22 +140,24 @@ def admit(*, items: Sequence[Submission]) -> list[Admission | Exception]:
 
 @transaction
 def admit_again(*, items: Sequence[Submission]) -> list[Admission | Exception]:
-    """After a lost commit: insert once more under a fresh request id; the key decides (A2).
+    """After a lost commit: insert once more under a longer request id; the key decides (A2).
 
-    If the lost commit landed, the row carries the earlier id and is recognised as this submission's own.
+    If the lost commit landed, its row is recognised as this submission's own.
     """
-    fresh = [
-        replace(item, request_id=new_id("req"), earlier_ids=(*item.earlier_ids, item.request_id))
-        for item in items
-    ]
+    fresh = [replace(item, request_id=new_id(f"{_root(item.request_id)}.")) for item in items]
     return admit.transaction(items=fresh)  # type: ignore[attr-defined]
+
+
+def _named_services(items: Sequence[Submission]) -> set[str]:
+    # A model name that is no id names no service; it must not reach the column either.
+    return {item.service_id for item in items if is_id(item.service_id)}
 
 
 def _row(
     item: Submission,
     *,
     accounts: dict[str, Account],
-    services: dict[str, Service],
+    routes: dict[str, Route],
     now: datetime,
 ) -> Request:
     account = accounts.get(item.account_id)
@@ -148,15 +165,15 @@ def _row(
         raise NotFound(f"no account {item.account_id}")
     if not account.active:
         raise Forbidden(f"account {account.id} is closed", code="account_closed")
-    service = services.get(item.service_id)
-    if service is None or not service.active or service.account_id not in ("", account.id):
+    route = routes.get(item.service_id)
+    if route is None or not route.serves(account.id):
         raise NotFound(
             f"no service named {item.service_id[:128]} for this account",
             code="service_not_found",
             field="model",
             next_action="GET /v1/models lists the services you may use.",
         )
-    snapshot = price_for_service_in_tx(service=service, at=now)
+    service, snapshot = route.service, route.price
     return Request(
         id=item.request_id,
         account_id=account.id,
@@ -208,23 +225,6 @@ def _hold(
     )
 
 
-def _insert_or_keep(rows: Iterable[Request]) -> None:
-    batch = list(rows)
-    if not batch:
-        return
-    targets = ["account_id", "operation_id"]
-    # A no-op update: the existing row wins, and its lock is awaited. Never INSERT IGNORE, which would
-    # also swallow data errors.
-    Request.objects.bulk_create(
-        batch,
-        update_conflicts=True,
-        update_fields=["operation_id"],
-        unique_fields=targets
-        if connection.features.supports_update_conflicts_with_target
-        else None,
-    )
-
-
 def _stored(rows: Iterable[Request]) -> dict[tuple[str, str], Request]:
     by_account: dict[str, list[str]] = defaultdict(list)
     own: dict[str, Request] = {}
@@ -252,7 +252,11 @@ def _repeat(item: Submission, stored: Request) -> Admission | Exception:
             code="operation_conflict",
             next_action="Send the original content again, or use a new operation id.",
         )
-    return Admission(stored, created=stored.id in item.earlier_ids)
+    return Admission(stored, created=_root(stored.id) == _root(item.request_id))
+
+
+def _root(request_id: str) -> str:
+    return request_id.partition(".")[0]
 
 
 def _refused_by_old_content(
@@ -271,15 +275,13 @@ def _refused_by_old_content(
 
 @requires_transaction
 def _hold_in_tx(*, account_id: str, hold: int) -> bool:
-    """Reserve `hold` on the account row; False when the cap would be passed. The row is locked last."""
-    return (
-        Account.objects.filter(
-            id=account_id,
-            overrun_at=None,
-            cap_nano__gte=F("consumed_nano") + F("held_nano") + hold,
-        ).update(held_nano=F("held_nano") + hold)
-        == 1
+    """Reserve `hold` on the account row, locked last; False when the cap would be passed."""
+    # Subtracted, because consumed + held + hold can leave the column's range.
+    room = F("cap_nano") - F("consumed_nano") - F("held_nano")
+    account = Account.objects.annotate(room=room).filter(
+        id=account_id, overrun_at=None, room__gte=hold
     )
+    return account.update(held_nano=F("held_nano") + hold) == 1
 
 
 def _over_cap(mine: list[int], rows: dict[int, Request], accounts: dict[str, Account]) -> list[int]:

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from kernel.conf import conf
 from kernel.models import Body
 from kernel.transactions import reading, requires_transaction
+from kernel.usage.sql import insert_rows_in_tx
+
+STATEMENT_BYTES_MAX = 4 * 1024 * 1024
 
 
 @requires_transaction
@@ -22,7 +25,20 @@ def insert_bodies_in_tx(*, kind: str, bodies: Sequence[tuple[str, bytes]]) -> No
         for number, start in enumerate(range(0, max(len(data), 1), step))
     ]
     if pieces:
-        Body.objects.bulk_create(pieces, batch_size=max(1, 8 * 1024 * 1024 // step))
+        _insert(pieces)
+
+
+def _insert(pieces: Sequence[Body]) -> None:
+    """A statement stays well below max_allowed_packet, however many bodies share the transaction."""
+    statement: list[Body] = []
+    size = 0
+    for piece in pieces:
+        if statement and size + len(piece.data) > STATEMENT_BYTES_MAX:
+            insert_rows_in_tx(Body, statement)
+            statement, size = [], 0
+        statement.append(piece)
+        size += len(piece.data)
+    insert_rows_in_tx(Body, statement)
 
 
 @reading

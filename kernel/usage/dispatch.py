@@ -17,6 +17,7 @@ from kernel.ids import new_id
 from kernel.models import Account, Request, Service
 from kernel.states import RESULT, Billing, Result
 from kernel.transactions import requires_transaction, transaction
+from kernel.usage.sql import update_where_in_tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +67,18 @@ def dispatch(*, items: Sequence[DispatchOrder]) -> list[Fence | Exception]:
                 )
             )
             continue
-        moved = Request.objects.filter(
-            id=item.request_id, result_state__in=RESULT.moves_to(Result.DISPATCHED)
-        ).update(
-            result_state=Result.DISPATCHED,
-            owner=item.owner,
-            fence_token=item.token,
-            lease_expires_at=lease,
-            dispatched_at=now,
-            updated_at=now,
+        moved = update_where_in_tx(
+            Request,
+            {
+                "result_state": Result.DISPATCHED,
+                "owner": item.owner,
+                "fence_token": item.token,
+                "lease_expires_at": lease,
+                "dispatched_at": now,
+                "updated_at": now,
+            },
+            "id = %s AND result_state = %s",
+            [item.request_id, Result.ADMITTED],
         )
         if moved == 1:
             outcomes.append(Fence(item.request_id, item.owner, item.token, lease, service))

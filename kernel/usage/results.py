@@ -11,6 +11,7 @@ from kernel.states import RESULT, Billing, Result
 from kernel.transactions import transaction
 from kernel.usage.bodies import insert_bodies_in_tx
 from kernel.usage.dispatch import release_holds_in_tx
+from kernel.usage.sql import update_where_in_tx
 
 ERROR_TEXT_CHARS_MAX = 2000
 
@@ -51,23 +52,44 @@ def save_results(*, items: Sequence[Outcome]) -> list[Saved | Exception]:
     changes nothing, but late usage is recorded.
     """
     now = clock.db_now()
-    return [_save(item, now) for item in items]
+    moved = {item.request_id for item in items if _move(item, now)}
+    insert_bodies_in_tx(
+        kind="result",
+        bodies=[
+            (item.request_id, item.body)
+            for item in items
+            if item.request_id in moved and item.body is not None
+        ],
+    )
+    saved = [_saved(item, item.request_id in moved, now) for item in items]
+    free = [
+        item.request_id
+        for item in items
+        if item.request_id in moved and item.billing_state == Billing.NOT_CHARGED
+    ]
+    if free:
+        release_holds_in_tx(requests=list(Request.objects.filter(id__in=free)))
+    return saved
 
 
-def _save(item: Outcome, now: datetime) -> Saved:
-    own = Request.objects.filter(id=item.request_id, fence_token=item.fence_token)
-    sources = RESULT.moves_to(item.result_state) - {Result.ADMITTED}
-    moved = own.filter(result_state__in=sources, resolved_at=None).update(**_columns(item, now))
-    if moved == 1:
-        if item.body is not None:
-            insert_bodies_in_tx(kind="result", bodies=[(item.request_id, item.body)])
-        if item.billing_state == Billing.NOT_CHARGED:
-            release_holds_in_tx(
-                requests=list(
-                    Request.objects.filter(id=item.request_id).only("id", "account_id", "hold_nano")
-                )
-            )
+def _move(item: Outcome, now: datetime) -> bool:
+    sources = sorted(RESULT.moves_to(item.result_state) - {Result.ADMITTED})
+    marks = ", ".join(["%s"] * len(sources))
+    return (
+        update_where_in_tx(
+            Request,
+            _columns(item, now),
+            f"id = %s AND fence_token = %s AND resolved_at IS NULL AND result_state IN ({marks})",
+            [item.request_id, item.fence_token, *sources],
+        )
+        == 1
+    )
+
+
+def _saved(item: Outcome, moved: bool, now: datetime) -> Saved:
+    if moved:
         return Saved(True, item.result_state, item.billing_state)
+    own = Request.objects.filter(id=item.request_id, fence_token=item.fence_token)
     row = own.select_for_update().first()
     if row is None:
         return Saved(False, "", "")

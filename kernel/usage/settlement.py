@@ -25,6 +25,7 @@ from kernel.transactions import reading, requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.catalog import price_for_request_in_tx
 from kernel.usage.metering import Metering
+from kernel.usage.sql import insert_rows_in_tx
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +191,7 @@ def post_charges_in_tx(*, charges: Sequence[Posting]) -> None:
     """
     if not charges:
         return
-    LedgerRow.objects.bulk_create([charge.ledger for charge in charges])
+    insert_rows_in_tx(LedgerRow, [charge.ledger for charge in charges])
     now = charges[0].ledger.created_at
     ids = [charge.request.id for charge in charges]
     ledger = LedgerRow.objects.filter(charge_of=OuterRef("id"))

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel.conf import conf
-from kernel.usage.json_text import NotAnInteger
 
 TOLD_TOOLS = frozenset(  # web fetches are counted by their provider, but have no price of their own
     {"web_search_requests", "code_execution_requests", "web_fetch_requests"}
@@ -358,8 +357,6 @@ def _optional(fields: dict[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is None:
         return None
-    if isinstance(value, NotAnInteger) and value.isdecimal():
-        raise Unusable("implausible_usage", f"{name} has {len(value)} digits")
     if type(value) is not int:
         raise Unusable("invalid_usage", f"{name} is no whole number")
     if value < 0:

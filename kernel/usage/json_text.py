@@ -2,16 +2,15 @@
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 DUPLICATE = "the same key twice"
+TOO_LONG = "a number of thousands of digits"
 _DECODER = json.JSONDecoder(strict=False)
 _SPACE = re.compile(r"[ \t\n\r]*+")
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One member of an object: its decoded key and value, and the span of the value in the text."""
 
     key: str
@@ -21,9 +20,20 @@ class Member:
 
 
 class NotAnInteger(str):
-    """A number that is no plain integer (1.5, 1e308, NaN, 40 digits), kept as it was written."""
+    """A number that is no plain integer (1.5, 1e308, NaN), kept as it was written."""
 
     __slots__ = ()
+
+
+def decode_object(text: str) -> dict[str, Any]:
+    """The one JSON object that `text` is. ValueError when it is anything else."""
+    try:
+        value = _DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("the JSON text is nested too deeply") from None
+    if type(value) is not dict:
+        raise ValueError("not a JSON object")
+    return value
 
 
 def members(text: str) -> list[Member]:
@@ -70,12 +80,17 @@ def _read_members(text: str, at: int, found: list[Member]) -> int:
 def exact(text: str) -> Any:
     """Decode JSON without any float: other numbers than plain integers become NotAnInteger.
 
-    ValueError for invalid JSON, a repeated key (the message is DUPLICATE) or deep nesting.
+    ValueError for invalid JSON, deep nesting, a repeated key (the message is DUPLICATE) or a number
+    of thousands of digits (the message is TOO_LONG).
     """
     try:
         return _EXACT.decode(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        raise ValueError(DUPLICATE if str(error) == DUPLICATE else TOO_LONG) from None
 
 
 def dump(value: object) -> str:
@@ -88,16 +103,16 @@ def dump(value: object) -> str:
 
 def clean(text: str, *, limit: int) -> str:
     """Text that every database can store: no NUL, no lone surrogate, at most `limit` characters."""
-    cut = text[:limit].replace("\x00", "\ufffd")
-    return cut.encode("utf-8", "replace").decode()
+    cut = text[:limit]
+    if cut.isascii() and "\x00" not in cut:
+        return cut
+    return cut.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _space(text: str, at: int) -> int:
+    if text[at : at + 1] > " ":
+        return at
     return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # matches the empty text too
-
-
-def _integer(digits: str) -> int | NotAnInteger:
-    return int(digits) if len(digits) <= 19 else NotAnInteger(digits)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -110,6 +125,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _EXACT = json.JSONDecoder(
     parse_float=NotAnInteger,
     parse_constant=NotAnInteger,
-    parse_int=_integer,
     object_pairs_hook=_unique,
 )

@@ -13,7 +13,7 @@ from typing import Any
 from kernel.conf import conf
 from kernel.usage import json_text
 from kernel.usage.dialects import Unusable, meters_of
-from kernel.usage.json_text import Member, NotAnInteger, clean, members
+from kernel.usage.json_text import Member, NotAnInteger, clean, decode_object, members
 from kernel.usage.units import UNITS
 
 REASONS: dict[str, str] = {
@@ -28,7 +28,7 @@ REASONS: dict[str, str] = {
 }
 DETAIL_CHARS_MAX = 300
 NAME_CHARS_MAX = 200
-_COST = re.compile(r"\d{1,12}(\.\d{1,30})?([eE][+-]?\d{1,3})?")
+_COST = re.compile(r"[0-9]{1,12}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,10 @@ def read_usage_text(text: str, *, service_tier: object = None) -> Metering:
     try:
         raw = json_text.exact(text)
     except ValueError as error:
-        what = str(error) if str(error) == json_text.DUPLICATE else "invalid JSON"
+        what = str(error)
+        if what == json_text.TOO_LONG:
+            return Metering({}, _kept(text), "implausible_usage", f"usage holds {what}")
+        what = what if what == json_text.DUPLICATE else "invalid JSON"
         return Metering({}, _kept(text), "invalid_usage", f"usage holds {what}")
     return no_usage() if raw is None else _read(raw, text=text, service_tier=service_tier)
 
@@ -192,34 +195,42 @@ class Envelope:
 
 def open_envelope(text: str) -> Envelope:
     """JSON text -> Envelope; looks at the top level, into `response` and `message`. ValueError."""
-    top = members(text)
-    found = Envelope({member.key: member.value for member in top})
-    _look_into(found, top, text)
+    tells_usage = '"usage' in text
+    top = members(text) if tells_usage else []
+    fields = {member.key: member.value for member in top} if tells_usage else decode_object(text)
+    found = Envelope(fields)
+    _look_into(found, fields)
+    for key in ("response", "message"):
+        if type(fields.get(key)) is dict:
+            _look_into(found, fields[key])
+    _find_usage(found, top, text)
     for member in top:
         if member.key in ("response", "message") and type(member.value) is dict:
             inner = text[member.start : member.end]
-            _look_into(found, members(inner), inner)
+            _find_usage(found, members(inner), inner)
     return found
 
 
-def _look_into(found: Envelope, level: list[Member], text: str) -> None:
+def _find_usage(found: Envelope, level: list[Member], text: str) -> None:
     for member in level:
-        value = member.value
-        if value is None:
-            continue
-        match member.key:
-            case "usage" | "usageMetadata":
-                told = text[member.start : member.end]
-                found.repeated_usage |= found.usage_text not in (None, told)
-                found.usage_text, found.usage = told, value
-            case "service_tier":
-                found.service_tier = value
-            case "id" | "responseId" if type(value) is str and value:
-                found.provider_request_id = clean(value, limit=NAME_CHARS_MAX)
-            case "model" | "modelVersion" if type(value) is str and value:
-                found.model = clean(value, limit=NAME_CHARS_MAX)
-            case "error" if value:
-                found.error = error_text(value)
+        if member.key in ("usage", "usageMetadata") and member.value is not None:
+            told = text[member.start : member.end]
+            found.repeated_usage |= found.usage_text not in (None, told)
+            found.usage_text, found.usage = told, member.value
+
+
+def _look_into(found: Envelope, fields: dict[str, Any]) -> None:
+    tier, error = fields.get("service_tier"), fields.get("error")
+    if tier is not None:
+        found.service_tier = tier
+    if error:
+        found.error = error_text(error)
+    name = fields.get("id") or fields.get("responseId")
+    if name and type(name) is str:
+        found.provider_request_id = clean(name, limit=NAME_CHARS_MAX)
+    model = fields.get("model") or fields.get("modelVersion")
+    if model and type(model) is str:
+        found.model = clean(model, limit=NAME_CHARS_MAX)
 
 
 def error_text(value: object) -> str:

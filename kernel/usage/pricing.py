@@ -114,7 +114,8 @@ def operator_price(
     valid = [p for p in prices if p.is_valid(provider=provider, model=model, at=at)]
     if not valid:
         return None
-    chosen = max(valid, key=lambda price: (price.valid_from_at, price.version))
+    # By length first: version 10 comes after version 9.
+    chosen = max(valid, key=lambda p: (p.valid_from_at, len(p.version), p.version))
     return PriceSnapshot("operator", chosen.version, provider, model, chosen.rates)
 
 
@@ -242,7 +243,10 @@ def lines_text(lines: Sequence[Line]) -> str:
 def lines_from_text(text: str) -> tuple[Line, ...]:
     """The inverse of lines_text. ValueError for a text that holds no lines."""
     rows = json.loads(text)
-    if type(rows) is not list or any(type(row) is not list or len(row) != 4 for row in rows):
+    shape = [str, int, str, str]
+    if type(rows) is not list or any(
+        type(row) is not list or [type(value) for value in row] != shape for row in rows
+    ):
         raise ValueError("not the lines of a charge")
     return tuple(Line(*row) for row in rows)
 

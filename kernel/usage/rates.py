@@ -17,7 +17,7 @@ from kernel.usage.units import UNITS, is_token
 EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
 MILLION = 1_000_000
 STEPS_MAX = 8
-_RATE = re.compile(r"\d{1,10}(\.\d{1,30})?")
+_RATE = re.compile(r"[0-9]{1,10}(\.[0-9]{1,30})?")
 _TIER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 

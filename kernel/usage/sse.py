@@ -10,6 +10,8 @@ from kernel.conf import conf
 _END_LIVE = re.compile(rb"(?>\r\n|\n|\r(?!\Z))(?>\r\n|\n|\r(?!\Z))")
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LOOK_BACK_BYTES = 3  # an end has at most 4 bytes
+_USUAL_ENDS = (b"\n\n", b"\r\n\r\n")
+_PAIRS = (b"\n\n", b"\n\r", b"\r\r")  # the middle of every end; \r\n alone is one line end
 LINE_ENDS = b"\r\n"
 BOM = b"\xef\xbb\xbf"
 
@@ -37,7 +39,7 @@ class EventSplitter:
 
     def push(self, chunk: bytes) -> Sequence[Piece]:
         """Take bytes; give the pieces that are ready now, in order."""
-        if not self._held and chunk.endswith(b"\n\n") and len(chunk) <= self._limit:
+        if not self._held and chunk.endswith(_USUAL_ENDS) and len(chunk) <= self._limit:
             return (Piece(True, chunk),)  # the usual case: whole events, nothing left over
         pieces: list[Piece] = []
         if self._skipping:
@@ -62,11 +64,7 @@ class EventSplitter:
     def _cut(self) -> bytes:
         held = self._held
         start = max(0, self._scanned - _LOOK_BACK_BYTES)
-        if b"\r" in held:
-            end = max((m.end() for m in _END_LIVE.finditer(held, start)), default=0)
-        else:
-            found = held.rfind(b"\n\n", start)
-            end = 0 if found < 0 else found + 2
+        end = max(_last_end(held, pair, start) for pair in _PAIRS)
         while end < len(held) and held[end] in LINE_ENDS:
             end += 1  # line ends before an event belong to no event
         events = bytes(held[:end])
@@ -96,9 +94,19 @@ class EventSplitter:
         return passed
 
 
+def _last_end(held: bytearray, pair: bytes, start: int) -> int:
+    """Where the last event ends that ends with this pair; 0 when none does, or not for certain."""
+    end = held.rfind(pair, start) + 2
+    if pair[1:] == b"\r" and end == len(held):  # may become \r\n: wait for the next byte
+        end = held.rfind(pair, start, end - 1) + 2
+    if end < 2:
+        return 0
+    return end + 1 if pair[1:] == b"\r" and held[end : end + 1] == b"\n" else end
+
+
 def split_events(events: bytes) -> Iterator[bytes]:
     """The single events in the bytes of whole events, each with its end; stray line ends apart."""
-    at = 0
+    at, plain = 0, b"\r" not in events
     while at < len(events):
         start = at
         while at < len(events) and events[at] in LINE_ENDS:
@@ -107,8 +115,12 @@ def split_events(events: bytes) -> Iterator[bytes]:
             yield events[start:at]
         if at == len(events):
             return
-        found = _END.search(events, at)
-        end = found.end() if found else len(events)
+        if plain:
+            end = events.find(b"\n\n", at) + 2
+        else:
+            found = _END.search(events, at)
+            end = found.end() if found else 0
+        end = end if end > 1 else len(events)
         yield events[at:end]
         at = end
 

@@ -20,12 +20,12 @@ from kernel.usage.metering import (
 )
 from kernel.usage.sse import BOM, EventSplitter, parse_event, split_events
 
-# What can matter in an event; each literal is searched before any JSON is parsed.
-_USAGE = re.compile(rb'"usage"\s*+:\s*+(?!null)')
-_FINISH = re.compile(rb'"finish_?[rR]eason"\s*+:\s*+(?!null)')
-_ERROR = re.compile(rb'"error"\s*+:\s*+(?!null)')
-_TYPES = re.compile(
-    rb'"type"\s*+:\s*+"(?:error|message_|response\.(?!output|reasoning|content|function|refusal))'
+# What can matter in an event; a plain search for a word comes before each pattern (see _matters).
+_USAGE = re.compile(rb'"usage(?:Metadata)?"\s*+:\s*+(?!null)')
+_FINISH = re.compile(rb'eason"\s*+:\s*+(?!null)')  # finish_reason, finishReason, stop_reason
+_ERROR = re.compile(rb'"error"(?!\s*+:\s*+null)|event: ?error')
+_TYPES = re.compile(  # of the other dialects; their many small delta events do not matter
+    rb'"type"\s*+:\s*+"(?:message_|response\.(?!output|reasoning|content|function|refusal))'
 )
 _NO_CHOICES = re.compile(rb'"choices"\s*+:\s*+\[\s*+\]')
 _ENDS = {  # `type` of an event -> whether it reports a failure
@@ -237,14 +237,11 @@ class UsageChunkFilter:
 def _matters(events: bytes) -> bool:
     """Whether any of these events may say something about usage, end or error."""
     return (
-        (b'"usage"' in events and _USAGE.search(events) is not None)
-        or (b"eason" in events and _FINISH.search(events) is not None)
-        or (b'"error"' in events and _ERROR.search(events) is not None)
+        (b"eason" in events and _FINISH.search(events) is not None)
+        or (b'"usage' in events and _USAGE.search(events) is not None)
         or (b'"type"' in events and _TYPES.search(events) is not None)
+        or (b"error" in events and _ERROR.search(events) is not None)
         or b"[DONE]" in events
-        or b"usageMetadata" in events
-        or b"event: error" in events
-        or b"event:error" in events
     )
 
 

@@ -1,0 +1,116 @@
+"""Request bodies: only model and wish for usage change; doubtful bodies name their field."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel.errors import InvalidInput
+from kernel.usage.request_body import PreparedRequest, prepare_request, read_request
+
+
+def prepare(body: str, **options: Any) -> PreparedRequest:
+    return prepare_request(read_request(body.encode()), upstream_model="real-1", **options)
+
+
+def test_only_the_model_changes_in_a_plain_request():
+    body = (
+        '{"temperature": 1.10, "model" : "alias", "x": 1E5, "messages":[{"content":"\\ud83d é"}] }'
+    )
+    found = prepare(body)
+    assert found == PreparedRequest(body.replace('"alias"', '"real-1"').encode(), False)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("", '{"stream_options":{"include_usage":true},"model":"real-1","stream":true}'),
+        (
+            ',"stream_options":null',
+            '{"model":"real-1","stream":true,"stream_options":{"include_usage":true}}',
+        ),
+        (
+            ',"stream_options":{}',
+            '{"model":"real-1","stream":true,"stream_options":{"include_usage":true}}',
+        ),
+        (
+            ',"stream_options":{"a":1}',
+            '{"model":"real-1","stream":true,"stream_options":{"include_usage":true,"a":1}}',
+        ),
+        (
+            ',"stream_options":{"include_usage":false,"a":1}',
+            '{"model":"real-1","stream":true,"stream_options":{"include_usage":true,"a":1}}',
+        ),
+    ],
+)
+def test_a_stream_is_asked_for_usage_and_the_extra_chunk_is_hidden(options: str, expected: str):
+    found = prepare(f'{{"model":"a","stream":true{options}}}')
+    assert (found.body.decode(), found.hide_usage) == (expected, True)
+
+
+def test_usage_that_the_caller_asked_for_is_not_hidden():
+    body = '{"model":"real-1","stream":true,"stream_options":{"include_usage":true}}'
+    assert prepare(body) == PreparedRequest(body.encode(), False)
+    plain = '{"model":"real-1","stream":true}'
+    assert prepare(plain, ask_usage=False) == PreparedRequest(plain.encode(), False)
+
+
+def test_limits_choices_and_tier_are_read_for_the_hold():
+    found = read_request(
+        b'{"model":"m","n":3,"max_tokens":10,"max_completion_tokens":20,"service_tier":"flex"}'
+    )
+    assert (found.choices, found.max_output_tokens, found.service_tier) == (3, 20, "flex")
+    assert not found.stream
+    assert found.fields["n"] == 3
+    bare = read_request(b'{"model":"m","n":null,"stream":null}')
+    assert (bare.choices, bare.max_output_tokens, bare.stream) == (1, None, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"", "body"),
+        (b"[]", "body"),
+        (b'{"model":"m"} x', "body"),
+        (b'{"model":"\xff"}', "body"),
+        (b'\xef\xbb\xbf{"model":"m"}', "body"),
+        (b'{"a":' * 50_000, "body"),
+        (b"{}", "model"),
+        (b'{"model":5}', "model"),
+        (b'{"model":"a","model":"b"}', "model"),
+        (b'{"model":"a","stream":false,"stream":true}', "stream"),
+        (b'{"model":"m","stream":1}', "stream"),
+        (b'{"model":"m","stream_options":[]}', "stream_options"),
+        (b'{"model":"m","stream_options":{"include_usage":1}}', "stream_options.include_usage"),
+        (b'{"model":"m","n":0}', "n"),
+        (b'{"model":"m","n":true}', "n"),
+        (b'{"model":"m","max_tokens":"10"}', "max_tokens"),
+        (b'{"model":"m","max_completion_tokens":1.5}', "max_completion_tokens"),
+        (b'{"model":"m","service_tier":5}', "service_tier"),
+    ],
+)
+def test_a_body_that_cannot_be_trusted_names_the_field(body: bytes, field: str):
+    with pytest.raises(InvalidInput) as caught:
+        read_request(body)
+    assert caught.value.field == field
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=6),
+        st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists, max_leaves=5),
+        max_size=5,
+    ),
+    st.sampled_from([None, {}, {"include_usage": False}, {"x": [1]}]),
+)
+def test_nothing_but_model_and_stream_options_changes(fields: dict[str, Any], options: Any):
+    body = {**fields, "model": "alias", "stream": True, "n": 1}
+    body.pop("max_tokens", None)
+    if options is not None:
+        body["stream_options"] = options
+    sent = json.loads(prepare(json.dumps(body)).body)
+    assert sent.pop("stream_options") == {**(options or {}), "include_usage": True}
+    body.pop("stream_options", None)
+    assert sent == {**body, "model": "real-1"}

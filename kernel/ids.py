@@ -17,20 +17,25 @@ UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})  # controls, lone surrogates, 
 
 
 def new_id(prefix: str) -> str:
-    """A fresh id that sorts by time: `<prefix>_` + 12 hex digits of milliseconds + 20 random ones."""
+    """A fresh id that sorts by time: `<prefix>_`, 12 hex digits of milliseconds, 20 random ones."""
     milliseconds = time.time_ns() // 1_000_000
     return f"{prefix}_{milliseconds:012x}{os.urandom(10).hex()}"
 
 
 def check_id(value: Any, *, field: str, chars_max: int = CHARS_MAX) -> str:
     """Returns `value` when it is an allowed id, else InvalidId naming `field` (A1)."""
-    if not isinstance(value, str) or len(value) > chars_max or not ALLOWED.match(value):
+    if not is_id(value, chars_max=chars_max):
         raise InvalidId(
             f"{field} must be 1-{chars_max} characters of A-Z a-z 0-9 . _ : -",
             field=field,
             next_action="Send an id such as order-1001 or a UUID.",
         )
     return value
+
+
+def is_id(value: Any, *, chars_max: int = CHARS_MAX) -> bool:
+    """Whether `value` is an allowed id (A1)."""
+    return isinstance(value, str) and len(value) <= chars_max and bool(ALLOWED.match(value))
 
 
 def check_text(value: Any, *, field: str, chars_max: int) -> str:
@@ -46,8 +51,9 @@ def check_text(value: Any, *, field: str, chars_max: int) -> str:
 class IdField(models.CharField):
     """A CharField that keeps `A` and `a`, `e` and `é` apart on MySQL, MariaDB and SQLite alike.
 
-    MySQL's default collations merge more than case, so the column is ascii_bin there; a value outside
-    the alphabet never reaches the database (a non-ASCII lookup would be an error of the server).
+    MySQL's default collations merge more than case, so the column is ascii_bin there; a value
+    outside the alphabet never reaches the database (a non-ASCII lookup would be an error of the
+    server).
     """
 
     def __init__(self, *args: Any, **kwargs: Any):

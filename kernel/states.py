@@ -1,6 +1,7 @@
-"""Every state machine: the states, who moves a row out of each, and the allowed moves. Read this first.
+"""Every state machine: the states, who moves a row out of each, the allowed moves. Read this first.
 
-`docs/state-machines.md` is rendered from this file (`manage.py state_machines`); a test keeps it true.
+`docs/state-machines.md` is rendered from this file (`manage.py state_machines`); a test keeps it
+true.
 Rows move only by compare-and-set: `moves_to(...)` names the states a verb may start from.
 """
 
@@ -35,9 +36,11 @@ class Machine:
     states: tuple[State, ...]
     moves: tuple[Move, ...]
 
-    def moves_to(self, target: str) -> frozenset[str]:
-        """The states from which a row may move to `target`."""
-        return frozenset(move.source for move in self.moves if move.target == target)
+    def moves_to(self, target: str, *, by: str = "") -> frozenset[str]:
+        """The states from which a row may move to `target`; with `by`, through that verb."""
+        return frozenset(
+            move.source for move in self.moves if move.target == target and by in move.verb
+        )
 
 
 class Result:
@@ -89,7 +92,7 @@ RESULT = Machine(
         Move("dispatched", "unknown", "save_results, expire_leases", "A7, A9"),
         Move("dispatched", "cancelled", "cancel", "A16"),
         Move("unknown", "complete", "save_results (original fence)", "A6"),
-        Move("unknown", "failed", "resolve_unknown, save_results (original fence)", "A6, A9"),
+        Move("unknown", "failed", "resolve_unknown", "A9"),
     ),
 )
 
@@ -114,7 +117,12 @@ BILLING = Machine(
         Move("open", "pending", "save_results, expire_leases, cancel", "A7"),
         Move("open", "not_charged", "save_results, cancel", "A7"),
         Move("pending", "settled", "settle", "A14"),
-        Move("pending", "not_charged", "write_off, resolve_unknown", "A9, A11b"),
+        Move(
+            "pending",
+            "not_charged",
+            "write_off, resolve_unknown, save_results (a cancelled call that used nothing)",
+            "A9, A11b, A16",
+        ),
     ),
 )
 

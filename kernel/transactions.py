@@ -1,10 +1,11 @@
 """Transactions: one decorator; a decorated function is exactly one transaction.
 
 What the database does to us, and what this file does about it:
-- A lost COMMIT acknowledgement and a lost COMMIT request raise the same error (2013). So a block is never
-  run again after its COMMIT was sent: CommitOutcomeUnknown, and the caller reads again by key and fence.
-- Deadlock (1213), lock wait (1205), snapshot conflict (1020) and a busy SQLite are contention: the whole
-  block runs again, bounded by `transaction_tries_max`.
+- A lost COMMIT acknowledgement and a lost COMMIT request raise the same error (2013). So a block is
+  never run again after its COMMIT was sent: CommitOutcomeUnknown, and the caller reads again by key
+  and fence.
+- Deadlock (1213), lock wait (1205), snapshot conflict (1020) and a busy SQLite are contention: the
+  whole block runs again, bounded by `transaction_tries_max`.
 - A connection lost before COMMIT left nothing behind: the block may run once more.
 - A database error swallowed inside the block would roll back silently: it raises instead.
 
@@ -31,7 +32,10 @@ LOST_CONNECTION_CODES = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 403
 
 
 def transaction(function: Callable[P, R]) -> Callable[P, R]:
-    """Run `function` as exactly one transaction; never nested. Raises CommitOutcomeUnknown (A2, A4)."""
+    """Run `function` as exactly one transaction; never nested (A2, A4).
+
+    Raises CommitOutcomeUnknown when the COMMIT was not acknowledged, RuntimeError when nested.
+    """
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -53,7 +57,7 @@ def transaction(function: Callable[P, R]) -> Callable[P, R]:
                 if _is_contention(error) and tries < conf.transaction_tries_max:
                     time.sleep(random.uniform(0, min(0.002 * 2**tries, 0.25)))
                     continue
-                if _is_lost_connection(error) and not reconnected:
+                if is_lost_connection(error) and not reconnected:
                     reconnected = True
                     connection.close()
                     continue
@@ -73,7 +77,7 @@ class Attempt:
 
 
 def commit_unit(name: str, attempt: Attempt, block: Callable[[], R]) -> R:
-    """One BEGIN, one block, one COMMIT. Every write of the product passes here; `name` is its verb."""
+    """One BEGIN, one block, one COMMIT. Every write passes here; `name` is its verb."""
     try:
         with django_transaction.atomic(durable=True):
             result = block()
@@ -91,7 +95,7 @@ def commit_unit(name: str, attempt: Attempt, block: Callable[[], R]) -> R:
 
 
 def requires_transaction(function: Callable[P, R]) -> Callable[P, R]:
-    """For functions named `..._in_tx`: they join their caller's transaction and refuse to run without."""
+    """For functions named `..._in_tx`: they join their caller's transaction, never run without."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -113,7 +117,7 @@ def reading(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except (DatabaseError, InterfaceError) as error:
-            if not _is_lost_connection(error):
+            if not is_lost_connection(error):
                 raise
             connection.close()
             return function(*args, **kwargs)
@@ -122,7 +126,7 @@ def reading(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _heal_kept_connection() -> None:
-    """Check a connection that outlives its work; a short-lived one (CONN_MAX_AGE=0) belongs to its request."""
+    """Check a connection that outlives its work; one with CONN_MAX_AGE=0 belongs to its request."""
     if connection.connection is not None and connection.close_at is None:
         connection.close_if_unusable_or_obsolete()
 
@@ -137,5 +141,6 @@ def _is_contention(error: BaseException) -> bool:
     return connection.vendor == "sqlite" and "locked" in str(error)
 
 
-def _is_lost_connection(error: BaseException) -> bool:
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether the server is away: the same call may work later, no row is to blame."""
     return isinstance(error, InterfaceError) or _error_code(error) in LOST_CONNECTION_CODES

@@ -27,7 +27,7 @@ _inside = contextvars.ContextVar("bailing_background", default=False)
 
 
 class Background:
-    """Starts and tracks detached tasks. After `stop_intake` only accepted work may start children."""
+    """Starts and tracks detached tasks. After `stop_intake` only accepted work starts children."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Any], str] = {}
@@ -45,7 +45,7 @@ class Background:
         return {kind: counts.get(kind, 0) for kind in KINDS}
 
     def start(self, kind: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start `work` detached from its caller. Raises Unavailable when intake has stopped (G1)."""
+        """Start `work` detached from its caller. Unavailable when intake has stopped (G1)."""
         if kind not in KINDS:
             work.close()
             raise ValueError(f"no such kind of background work: {kind}")
@@ -70,7 +70,7 @@ class Background:
         self._open = False
 
     async def drain(self, deadline: float) -> bool:
-        """Wait until nothing is left or `deadline` (event-loop time). True when drained; never cancels."""
+        """Wait until nothing is left or `deadline` (loop time); never cancels. True if drained."""
         loop = asyncio.get_running_loop()
         while self._tasks:
             left = deadline - loop.time()

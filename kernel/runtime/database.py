@@ -1,6 +1,7 @@
-"""The only bridge from async code to the database: a fixed pool of threads that keep their connections."""
+"""The only bridge from async code to the database: threads that keep their connections."""
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable
@@ -16,7 +17,7 @@ R = TypeVar("R")
 
 
 class Database:
-    """Runs verbs on database threads; knows what still runs, so that close() can wait for it (G3)."""
+    """Runs verbs on database threads; knows what still runs, so that close() waits for it (G3)."""
 
     def __init__(self, *, threads: int | None = None):
         count = threads or conf.database_threads
@@ -36,8 +37,9 @@ class Database:
     async def in_tx(self, verb: Callable[..., R], **kwargs: Any) -> R:
         """Await `verb(**kwargs)` on a database thread.
 
-        Shielded: a cancelled caller neither drops a queued write nor stops a running commit; for the
-        caller a cancel means "unknown". Raises Unavailable once closed, else what the verb raises.
+        Shielded: a cancelled caller neither drops a queued write nor stops a running commit; for
+        the caller a cancel means "unknown". Raises Unavailable once closed, else what the verb
+        raises.
         """
         if self._closed:
             raise Unavailable("The kernel is closed.")
@@ -85,8 +87,6 @@ def _keep_connection() -> None:
 
 
 def _close_connections(barrier: threading.Barrier) -> None:
-    try:
+    with contextlib.suppress(threading.BrokenBarrierError):
         barrier.wait(timeout=5)
-    except threading.BrokenBarrierError:
-        pass
     connections.close_all()

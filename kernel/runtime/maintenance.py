@@ -38,7 +38,7 @@ class PageReport:
 
 @dataclass(slots=True)
 class Progress:
-    """What `get_*_progress()` answers, from memory: the latest page only, no ids, no bodies (B6)."""
+    """What `get_*_progress()` answers, from memory: the latest page, no ids, no bodies (B6)."""
 
     scanned: int = 0
     settled: int = 0
@@ -86,9 +86,9 @@ class Pass:
     """One kind of maintenance of one kernel.
 
     `page(cursor=..., limit=...)` is a verb that handles one page in its own transaction(s) and
-    returns a PageReport. `run()` walks pages until the end or the time budget; a second caller joins
-    the active run (B4). Different kernels have their own Pass objects and are independent. A new
-    pass is due at once.
+    returns a PageReport. `run()` walks pages until the end or the time budget; a second caller
+    joins the active run (B4). Different kernels have their own Pass objects and are independent.
+    A new pass is due at once.
     """
 
     name: str

@@ -7,18 +7,20 @@ from typing import Any, Generic, TypeVar
 from kernel.conf import conf
 from kernel.errors import CommitOutcomeUnknown
 from kernel.runtime.database import Database
+from kernel.transactions import is_lost_connection
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
 
 
 class Writer(Generic[Item, Out]):
-    """Collects items while the previous commit runs, then hands at most `writer_batch_max` to the verb.
+    """Collects items while the previous commit runs; at most `writer_batch_max` share the next.
 
     `verb(items=[...])` is one transaction and returns one outcome per item; an outcome that is an
     exception is raised to that item's caller alone. An error of the whole batch runs each item by
-    itself. When a commit's outcome is unknown, `confirm(items=[item])` asks the database by the item's
-    own key and fence (A4); it must be safe to run whatever the lost commit did.
+    itself, unless the database is away: then each caller gets it. When a commit's outcome is
+    unknown, `confirm(items=[item])` asks the database by the item's own key and fence (A4); it must
+    be safe to run whatever the lost commit did.
     """
 
     def __init__(
@@ -67,8 +69,8 @@ class Writer(Generic[Item, Out]):
         except CommitOutcomeUnknown:
             return [await self._single(self._confirm, item) for item in items]
         except Exception as error:
-            if len(items) == 1:
-                return [error]
+            if len(items) == 1 or is_lost_connection(error):
+                return [error] * len(items)
             return [await self._single(self._verb, item) for item in items]
 
     async def _single(self, verb: Callable[..., Sequence[Out | Exception]], item: Item) -> Any:

@@ -5,6 +5,7 @@ process can land after a SELECT missed it, but an INSERT waits for it and finds 
 """
 
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from django.db.models import F
 
 from kernel import clock
 from kernel.errors import CapReached, Conflict, Forbidden, InvalidInput, KernelError, NotFound
-from kernel.ids import RESERVED_PREFIX, check_id, is_id, new_id
+from kernel.ids import RESERVED_PREFIX, check_id, is_id
 from kernel.models import Account, Body, Request, Service
 from kernel.transactions import requires_transaction, transaction
 from kernel.usage import pricing
@@ -144,7 +145,10 @@ def admit_again(*, items: Sequence[Submission]) -> list[Admission | Exception]:
 
     If the lost commit landed, its row is recognised as this submission's own.
     """
-    fresh = [replace(item, request_id=new_id(f"{_root(item.request_id)}.")) for item in items]
+    fresh = [
+        replace(item, request_id=f"{_root(item.request_id)}.{os.urandom(4).hex()}")
+        for item in items
+    ]
     return admit.transaction(items=fresh)  # type: ignore[attr-defined]
 
 

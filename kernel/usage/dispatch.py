@@ -1,6 +1,7 @@
 """Dispatch and cancel: what may happen to an admitted request (A3, A4, A16).
 
-The dispatch commit is the durable decision to send. Only who finds its own fence confirmed may send.
+The dispatch commit is the durable decision to send. Only who finds its own fence confirmed may
+send.
 """
 
 from collections import defaultdict
@@ -47,7 +48,7 @@ def order(*, request_id: str, owner: str) -> DispatchOrder:
 
 @transaction
 def dispatch(*, items: Sequence[DispatchOrder]) -> list[Fence | Exception]:
-    """Move admitted requests to dispatched under their fences. One transaction, before any byte (A4).
+    """Move admitted requests to dispatched under their fences, before any byte leaves (A4).
 
     An outcome is the Fence, or LostRace when the request is not admitted any more, or Conflict
     `service_changed` when the service was changed or retired since admission.
@@ -89,23 +90,26 @@ def dispatch(*, items: Sequence[DispatchOrder]) -> list[Fence | Exception]:
 
 @transaction
 def confirm_dispatch(*, items: Sequence[DispatchOrder]) -> list[Fence | Exception]:
-    """After a lost acknowledgement: read again under the own fence (A4). A lock waits for a late commit.
+    """After a lost acknowledgement: read again under the own fence (A4).
 
-    A request that is still admitted stays so: the caller may dispatch it explicitly later.
+    The lock waits for a commit that is still under way. Where none landed, the request is still
+    admitted and this transaction decides anew, under the same token; only what it confirms is sent.
     """
+    rows = Request.objects.select_for_update().filter(id__in=[item.request_id for item in items])
+    states = {row.id: (row.fence_token, row.result_state, row.lease_expires_at) for row in rows}
+    routes = _routes(list(states))
     outcomes: list[Fence | Exception] = []
     for item in items:
-        row = (
-            Request.objects.select_for_update()
-            .filter(id=item.request_id, fence_token=item.token, result_state=Result.DISPATCHED)
-            .first()
-        )
-        service = _routes([row.id]).get(row.id) if row else None
-        outcomes.append(
-            Fence(row.id, row.owner, row.fence_token, row.lease_expires_at, service)
-            if row and service and row.lease_expires_at
-            else _not_admitted()
-        )
+        token, state, lease = states.get(item.request_id, ("", "", None))
+        if (token, state) == (item.token, Result.DISPATCHED) and lease is not None:
+            service = routes.get(item.request_id)
+            outcomes.append(
+                Fence(item.request_id, item.owner, item.token, lease, service)
+                if service
+                else _not_admitted()
+            )
+        else:
+            outcomes += dispatch.transaction(items=[item])  # type: ignore[attr-defined]
     return outcomes
 
 
@@ -113,8 +117,9 @@ def confirm_dispatch(*, items: Sequence[DispatchOrder]) -> list[Fence | Exceptio
 def cancel(*, request_id: str, actor: audit.Actor, reason: str = "") -> str:
     """Cancel an admitted or dispatched request; returns its new billing state (A3, A7, A16).
 
-    Before dispatch nothing is owed and the hold is released. After it, the call goes on unheard: what
-    it used is recorded and charged. LostRace when the request has ended, NotFound when there is none.
+    Before dispatch nothing is owed and the hold is released. After it, the call goes on unheard:
+    what it used is recorded and charged. LostRace when the request has ended, NotFound when there
+    is none.
     """
     now = clock.db_now()
     row = Request.objects.select_for_update().filter(id=request_id).first()
@@ -155,7 +160,7 @@ def cancel(*, request_id: str, actor: audit.Actor, reason: str = "") -> str:
 
 @requires_transaction
 def release_holds_in_tx(*, requests: Sequence[Request]) -> None:
-    """Give the holds of ended requests back to their accounts. Account rows are locked last, by id."""
+    """Give the holds of ended requests back to their accounts, which are locked last, by id."""
     sums: dict[str, int] = defaultdict(int)
     for row in requests:
         sums[row.account_id] += row.hold_nano

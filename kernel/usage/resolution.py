@@ -1,4 +1,4 @@
-"""An operator resolves what the machine cannot know: unknown outcomes and pending charges (A9, A11b).
+"""An operator resolves what the machine cannot know: unknown outcomes, pending charges (A9, A11b).
 
 Each act names its evidence and a note, is audited, settles at most once and releases the hold.
 """
@@ -16,14 +16,20 @@ from kernel.states import Billing, Result
 from kernel.transactions import requires_transaction, transaction
 from kernel.usage.dispatch import release_holds_in_tx
 from kernel.usage.metering import read_usage
-from kernel.usage.settlement import Posting, charge_for, post_charges_in_tx
+from kernel.usage.settlement import (
+    CORRUPT,
+    UNREADABLE,
+    Posting,
+    charge_for,
+    post_charges_in_tx,
+)
 
 NOTE_CHARS_MIN, NOTE_CHARS_MAX = 3, 4000
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the operator found at the provider. `usage` is a usage object as the provider reports it."""
+    """What the operator found. `usage`: a usage object as the provider reports it."""
 
     executed: bool
     provider_request_id: str = ""
@@ -36,14 +42,15 @@ def resolve_unknown(
 ) -> Request:
     """End an unknown request by evidence (A9). Returns the row as it is now.
 
-    Not executed: failed, nothing charged, hold released. Executed: failed (its bytes are lost), charged
-    from the metering given; without metering it stays pending. LostRace when it is not unknown any
-    more or changed since `seen_updated_at`; InvalidInput names what is missing.
+    Not executed: failed, nothing charged, hold released. Executed: failed (its bytes are lost),
+    charged from the metering given, else from the one saved; without any it stays pending. LostRace
+    when it is not unknown any more or changed since `seen_updated_at`; InvalidInput names what is
+    missing.
     """
     row = _locked(request_id, note)
     if row.result_state != Result.UNKNOWN or row.updated_at != seen_updated_at:
         raise _lost(row)
-    usage_text = _usage_text(evidence) if evidence.executed else row.usage_text
+    usage_text = _metering(row, evidence)
     code = "resolved_executed" if evidence.executed else "resolved_not_executed"
     billing = Billing.PENDING if evidence.executed else Billing.NOT_CHARGED
     now = clock.db_now()
@@ -63,7 +70,7 @@ def resolve_unknown(
         raise _lost(row)
     if billing == Billing.NOT_CHARGED:
         release_holds_in_tx(requests=[row])
-    _audit(row, "request.resolve_unknown", evidence, note, actor, {"error_code": code})
+    _audit(row, "request.resolve_unknown", evidence=evidence, note=note, actor=actor)
     return _settled_if_possible(row.id, billing, now)
 
 
@@ -73,8 +80,8 @@ def resolve_pending(
 ) -> Request:
     """Give a pending request its metering by evidence and settle it once (A11b). Returns the row.
 
-    InvalidInput when the metering cannot be read; LostRace when it is not pending any more. A request
-    that still has no price stays pending(unpriced).
+    InvalidInput when the metering is missing or cannot be read; LostRace when it is not pending any
+    more. A request that still has no price stays pending(unpriced).
     """
     row = _locked(request_id, note)
     if row.billing_state != Billing.PENDING or row.updated_at != seen_updated_at:
@@ -84,15 +91,24 @@ def resolve_pending(
             "the outcome of this request is not known yet; resolve the outcome first",
             field="request_id",
         )
+    if not evidence.executed:
+        raise InvalidInput(
+            "the provider answered this request; write the charge off instead", field="executed"
+        )
+    usage_text = _metering(row, evidence)
+    if not usage_text:
+        raise InvalidInput("give the metering, or write the charge off", field="usage")
     now = clock.db_now()
-    Request.objects.filter(id=row.id, billing_state=Billing.PENDING).update(
-        usage_text=_usage_text(evidence),
+    moved = Request.objects.filter(id=row.id, billing_state=Billing.PENDING).update(
+        usage_text=usage_text,
         pending_reason="",
         provider_request_id=evidence.provider_request_id[:200] or row.provider_request_id,
         resolved_at=now,
         updated_at=now,
     )
-    _audit(row, "request.resolve_pending", evidence, note, actor, {})
+    if moved != 1:
+        raise _lost(row)
+    _audit(row, "request.resolve_pending", evidence=evidence, note=note, actor=actor)
     return _settled_if_possible(row.id, Billing.PENDING, now)
 
 
@@ -141,9 +157,10 @@ def _locked(request_id: str, note: str) -> Request:
     return row
 
 
-def _usage_text(evidence: Evidence) -> str:
-    if evidence.usage is None:
-        return ""
+def _metering(row: Request, evidence: Evidence) -> str:
+    """The metering that counts after the act. What a charge was derived from never changes."""
+    if evidence.usage is None or not evidence.executed or row.billing_state == Billing.SETTLED:
+        return row.usage_text
     metering = read_usage(dict(evidence.usage))
     if metering.reason:
         raise InvalidInput(f"this metering cannot be used: {metering.detail}", field="usage")
@@ -159,7 +176,10 @@ def _reason_after(billing: str, usage_text: str) -> str:
 @requires_transaction
 def _settle_in_tx(row: Request, now: datetime) -> None:
     unpriced = not row.price_text
-    charge = charge_for(row, now=now)
+    try:
+        charge = charge_for(row, now=now)
+    except UNREADABLE:
+        charge = CORRUPT
     if isinstance(charge, str):
         Request.objects.filter(id=row.id, billing_state=Billing.PENDING).update(
             pending_reason=charge
@@ -176,14 +196,7 @@ def _settled_if_possible(request_id: str, billing: str, now: datetime) -> Reques
     return row
 
 
-def _audit(
-    row: Request,
-    action: str,
-    evidence: Evidence,
-    note: str,
-    actor: audit.Actor,
-    after: dict[str, Any],
-) -> None:
+def _audit(row: Request, action: str, *, evidence: Evidence, note: str, actor: audit.Actor) -> None:
     audit.append_in_tx(
         actor=actor,
         action=action,
@@ -193,9 +206,9 @@ def _audit(
             "result_state": row.result_state,
             "billing_state": row.billing_state,
             "pending_reason": row.pending_reason,
+            "metering": row.usage_text,
         },
         after={
-            **after,
             "executed": evidence.executed,
             "provider_request_id": evidence.provider_request_id,
             "usage": json.loads(json.dumps(evidence.usage)) if evidence.usage else None,

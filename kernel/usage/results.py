@@ -18,7 +18,7 @@ ERROR_TEXT_CHARS_MAX = 2000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one provider call came to. `body` is None when no byte arrived; `usage_text` '' = none."""
+    """What one provider call came to. `body` None = no byte arrived; `usage_text` '' = none."""
 
     request_id: str
     fence_token: str
@@ -48,55 +48,50 @@ class Saved:
 def save_results(*, items: Sequence[Outcome]) -> list[Saved | Exception]:
     """Save outcomes by compare-and-set on state and fence; safe to repeat after a lost commit (A6).
 
-    The holder of the original fence still moves `unknown` to `complete`. Otherwise a late outcome
-    changes nothing, but late usage is recorded.
+    The holder of the original fence still moves `unknown` to `complete`, until an operator has
+    resolved it. Any other late outcome changes no result; what was used is recorded.
     """
     now = clock.db_now()
-    moved = {item.request_id for item in items if _move(item, now)}
+    moved = [_move(item, now) for item in items]
+    applied = [item for item, was_moved in zip(items, moved, strict=True) if was_moved]
     insert_bodies_in_tx(
         kind="result",
-        bodies=[
-            (item.request_id, item.body)
-            for item in items
-            if item.request_id in moved and item.body is not None
-        ],
+        bodies=[(item.request_id, item.body) for item in applied if item.body is not None],
     )
-    saved = [_saved(item, item.request_id in moved, now) for item in items]
-    free = [
-        item.request_id
-        for item in items
-        if item.request_id in moved and item.billing_state == Billing.NOT_CHARGED
+    saved: list[Saved | Exception] = [
+        Saved(True, item.result_state, item.billing_state) if was_moved else _late(item, now)
+        for item, was_moved in zip(items, moved, strict=True)
     ]
+    free = [item.request_id for item in applied if item.billing_state == Billing.NOT_CHARGED]
     if free:
         release_holds_in_tx(requests=list(Request.objects.filter(id__in=free)))
     return saved
 
 
 def _move(item: Outcome, now: datetime) -> bool:
-    sources = sorted(RESULT.moves_to(item.result_state) - {Result.ADMITTED})
+    sources = sorted(RESULT.moves_to(item.result_state, by="save_results"))
     marks = ", ".join(["%s"] * len(sources))
     return (
         update_where_in_tx(
             Request,
             _columns(item, now),
-            f"id = %s AND fence_token = %s AND resolved_at IS NULL AND result_state IN ({marks})",
-            [item.request_id, item.fence_token, *sources],
+            "id = %s AND fence_token = %s AND resolved_at IS NULL"
+            f" AND billing_state <> %s AND result_state IN ({marks})",
+            [item.request_id, item.fence_token, Billing.SETTLED, *sources],
         )
         == 1
     )
 
 
-def _saved(item: Outcome, moved: bool, now: datetime) -> Saved:
-    if moved:
-        return Saved(True, item.result_state, item.billing_state)
+def _late(item: Outcome, now: datetime) -> Saved:
+    """What the row says now, where the outcome may not move it any more (or did so already)."""
     own = Request.objects.filter(id=item.request_id, fence_token=item.fence_token)
     row = own.select_for_update().first()
     if row is None:
         return Saved(False, "", "")
     if row.result_state == item.result_state and row.result_sha256 == item.sha256:
         return Saved(True, row.result_state, row.billing_state)
-    _record_late_usage(row, item, now)
-    return Saved(False, row.result_state, row.billing_state)
+    return Saved(False, row.result_state, _record_late_usage(row, item, now))
 
 
 def _columns(item: Outcome, now: datetime) -> dict[str, Any]:
@@ -117,16 +112,28 @@ def _columns(item: Outcome, now: datetime) -> dict[str, Any]:
     }
 
 
-def _record_late_usage(row: Request, item: Outcome, now: datetime) -> None:
-    if not item.usage_text:
-        return
+def _record_late_usage(row: Request, item: Outcome, now: datetime) -> str:
+    """Keep the late metering, or the proof that a cancelled call used nothing (A6, A16).
+
+    Returns the billing state after it.
+    """
     current = Request.objects.filter(id=row.id, billing_state=row.billing_state)
-    if row.billing_state == Billing.PENDING and not row.usage_text:
+    waits = row.billing_state == Billing.PENDING and not row.usage_text and not row.resolved_at
+    if waits and item.usage_text:
         current.update(
             usage_text=item.usage_text,
             provider_request_id=item.provider_request_id[:200],
             pending_reason=item.pending_reason,
             updated_at=now,
         )
-    else:
+    elif (
+        waits and item.billing_state == Billing.NOT_CHARGED and row.result_state == Result.CANCELLED
+    ):
+        current.update(
+            billing_state=Billing.NOT_CHARGED, pending_reason=item.pending_reason, updated_at=now
+        )
+        release_holds_in_tx(requests=[row])
+        return Billing.NOT_CHARGED
+    elif item.usage_text:
         current.update(late_usage_text=item.usage_text)
+    return row.billing_state

@@ -1,7 +1,7 @@
-"""Settlement: saved metering x frozen price x frozen multiplier becomes one ledger row (A11-A14, B2, B3).
+"""Settlement: saved metering x frozen price x multiplier = one ledger row (A11-A14, B2, B3).
 
-Reads no result body, calls no provider, dispatches nothing. One ledger row per request is the unique key
-`charge_of`; `consumed = sum(ledger)` per account holds at every commit.
+Reads no result body, calls no provider, dispatches nothing. One ledger row per request: the unique
+key `charge_of`. `consumed = sum(ledger)` per account holds at every commit.
 """
 
 import json
@@ -11,23 +11,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import InterfaceError, OperationalError
 from django.db.models import F, OuterRef, Q, Subquery
 
 from kernel import clock
-from kernel.errors import CommitOutcomeUnknown
+from kernel.errors import CommitOutcomeUnknown, LostRace
 from kernel.ids import new_id
 from kernel.models import Account, LedgerRow, Request
 from kernel.money import MULTIPLIER_ONE
 from kernel.runtime.maintenance import PageReport
 from kernel.states import Billing
-from kernel.transactions import reading, requires_transaction, transaction
+from kernel.transactions import (
+    is_lost_connection,
+    reading,
+    requires_transaction,
+    transaction,
+)
 from kernel.usage import pricing
 from kernel.usage.catalog import price_for_request_in_tx
 from kernel.usage.metering import Metering
 from kernel.usage.sql import insert_rows_in_tx
 
 log = logging.getLogger(__name__)
+
+CORRUPT = "corrupt"
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 
 COLUMNS = (
     "id",
@@ -81,41 +88,53 @@ def settle(*, items: Sequence[str]) -> list[Settled | Exception]:
 def settlement_page(*, cursor: tuple[datetime, str] | None, limit: int) -> PageReport:
     """One page of pending requests in (updated_at, id) order after `cursor` (B3).
 
-    A page that fails as a whole is settled row by row, so that one bad row never keeps others waiting.
+    A page that fails as a whole is settled row by row: a bad row never keeps others waiting.
     """
     page = _page_ids(cursor, limit)
     ids = [request_id for _, request_id in page]
-    failed = 0
     try:
         outcomes = settle(items=ids) if ids else []
     except Exception as error:
-        if len(ids) == 1 or not _isolatable(error):
+        if _is_database_away(error):
             raise
-        outcomes = []
-        for request_id in ids:
-            try:
-                outcomes += settle(items=[request_id])
-            except Exception as single:
-                if not _isolatable(single):
-                    raise
-                log.warning(
-                    "request %s could not be settled: %s", request_id, type(single).__name__
-                )
-                failed += 1
-    done = sum(o.billing_state == Billing.SETTLED for o in outcomes if isinstance(o, Settled))
-    corrupt = sum(o.pending_reason == "corrupt" for o in outcomes if isinstance(o, Settled))
+        outcomes = _settle_one_by_one(ids)
+    found = [outcome for outcome in outcomes if isinstance(outcome, Settled)]
+    done = sum(outcome.billing_state == Billing.SETTLED for outcome in found)
+    corrupt = sum(outcome.pending_reason == CORRUPT for outcome in found)
     return PageReport(
         scanned=len(ids),
         settled=done,
-        deferred=len(outcomes) - done - corrupt,
-        failed=failed + corrupt,
+        deferred=len(found) - done - corrupt,
+        failed=corrupt,
         cursor=page[-1] if len(page) == limit else None,
     )
 
 
+def _settle_one_by_one(ids: Sequence[str]) -> list[Settled | Exception]:
+    outcomes: list[Settled | Exception] = []
+    for request_id in ids:
+        try:
+            outcomes += settle(items=[request_id])
+        except Exception as error:
+            if _is_database_away(error):
+                raise
+            log.warning("request %s cannot be settled: %s", request_id, type(error).__name__)
+            outcomes.append(_set_aside(request_id=request_id))
+    return outcomes
+
+
+@transaction
+def _set_aside(*, request_id: str) -> Settled:
+    """Note that this request cannot be settled. Raises where not the row is at fault."""
+    Request.objects.filter(id=request_id, billing_state=Billing.PENDING).update(
+        pending_reason=CORRUPT
+    )
+    return Settled(request_id, Billing.PENDING, CORRUPT)
+
+
 @dataclass(frozen=True, slots=True)
 class Posting:
-    """One charge about to be posted: the request, its ledger row, and whether it had no price before."""
+    """One charge about to be posted: request, ledger row, and whether it had no price before."""
 
     request: Request
     ledger: LedgerRow
@@ -132,9 +151,9 @@ def _charges(
         unpriced = not row.price_text
         try:
             charge = charge_for(row, now=now)
-        except (ValueError, TypeError, KeyError, ArithmeticError):
+        except UNREADABLE:
             log.warning("request %s has stored facts that cannot be read", row.id)
-            charge = "corrupt"
+            charge = CORRUPT
         if isinstance(charge, str):
             deferrals.append((row, charge))
         else:
@@ -145,8 +164,8 @@ def _charges(
 def charge_for(row: Request, *, now: datetime) -> LedgerRow | str:
     """The ledger row a pending request owes, or the reason why it still waits (A11, A11b).
 
-    Pure but for one lookup: a request admitted without a price is priced by an operator price valid at
-    its admission. ValueError and its kind when the stored facts are corrupt.
+    Pure but for one lookup: a request admitted without a price is priced by an operator price valid
+    at its admission. Raises one of UNREADABLE when the stored facts are corrupt.
     """
     if not row.usage_text:
         return row.pending_reason or "no_usage"
@@ -195,7 +214,7 @@ def post_charges_in_tx(*, charges: Sequence[Posting]) -> None:
     now = charges[0].ledger.created_at
     ids = [charge.request.id for charge in charges]
     ledger = LedgerRow.objects.filter(charge_of=OuterRef("id"))
-    Request.objects.filter(id__in=ids, billing_state=Billing.PENDING).update(
+    settled = Request.objects.filter(id__in=ids, billing_state=Billing.PENDING).update(
         billing_state=Billing.SETTLED,
         pending_reason="",
         billed_nano=Subquery(ledger.values("amount_nano")[:1]),
@@ -203,6 +222,8 @@ def post_charges_in_tx(*, charges: Sequence[Posting]) -> None:
         settled_at=now,
         updated_at=now,
     )
+    if settled != len(ids):
+        raise LostRace("a request to be charged is not pending any more")
     for charge in charges:
         if charge.priced_late:
             Request.objects.filter(id=charge.request.id).update(
@@ -250,6 +271,6 @@ def _page_ids(cursor: tuple[datetime, str] | None, limit: int) -> list[tuple[dat
     return list(rows.order_by("updated_at", "id").values_list("updated_at", "id")[:limit])
 
 
-def _isolatable(error: Exception) -> bool:
-    """Errors of one row's data; a lost database concerns the whole pass and backs it off."""
-    return not isinstance(error, (OperationalError, InterfaceError, CommitOutcomeUnknown))
+def _is_database_away(error: Exception) -> bool:
+    """Concerns the whole pass and backs it off; any other error is one row's and is isolated."""
+    return isinstance(error, CommitOutcomeUnknown) or is_lost_connection(error)

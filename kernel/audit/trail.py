@@ -9,7 +9,7 @@ from typing import Any
 from django.db import IntegrityError
 
 from kernel import clock
-from kernel.errors import RetryTransaction
+from kernel.errors import Conflict, RetryTransaction
 from kernel.ids import new_id
 from kernel.models import AuditRow
 from kernel.transactions import reading, requires_transaction
@@ -20,10 +20,23 @@ REASON_CHARS_MAX = 4000
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts: kind in user, token, system, command; `id` names the person, token or process."""
+    """Who acts: kind in user, token, system, command; `id` names the person, token or process.
+
+    `request_id` is the HTTP request the act came with. `act_key` is the key of one rendered form: an
+    act happens at most once per key, however often the form is sent.
+    """
 
     kind: str
     id: str
+    request_id: str = ""
+    act_key: str = ""
+
+
+class AlreadyDone(Conflict):
+    """This very form was sent before, and its act happened."""
+
+    code = "already_done"
+    next_action = "Nothing more to do: look at the object. Open the form again for another act."
 
 
 SYSTEM = Actor("system", "maintenance")
@@ -48,9 +61,13 @@ def append_in_tx(
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
     reason: str = "",
-    request_id: str = "",
 ) -> AuditRow:
-    """Append one row to the chain of `<kind>:<object_id>`; two appends at once retry the block (M2)."""
+    """Append one row to the chain of `<kind>:<object_id>`; two appends at once retry the block (M2).
+
+    AlreadyDone when the actor's `act_key` was used before: the whole act is rolled back.
+    """
+    if actor.act_key and AuditRow.objects.filter(act_key=actor.act_key).exists():
+        raise AlreadyDone("This form was sent before.")
     subject = f"{kind}:{object_id}"
     last = (
         AuditRow.objects.filter(subject=subject)
@@ -68,7 +85,8 @@ def append_in_tx(
         before_text=_text(before),
         after_text=_text(after),
         reason=reason[:REASON_CHARS_MAX],
-        request_id=request_id,
+        request_id=actor.request_id,
+        act_key=actor.act_key or None,
         previous_sha256=last["sha256"] if last else GENESIS,
         at=clock.db_now(),
     )

@@ -161,6 +161,7 @@ class Migration(migrations.Migration):
                 ("after_text", models.TextField(default="")),
                 ("reason", models.TextField(default="")),
                 ("request_id", models.CharField(default="", max_length=128)),
+                ("act_key", kernel.ids.IdField(max_length=64, null=True, unique=True)),
                 ("previous_sha256", models.CharField(max_length=64)),
                 ("sha256", models.CharField(max_length=64)),
                 ("at", models.DateTimeField()),

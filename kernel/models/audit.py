@@ -18,6 +18,7 @@ class AuditRow(models.Model):
     after_text = models.TextField(default="")
     reason = models.TextField(default="")
     request_id = models.CharField(max_length=128, default="")
+    act_key = IdField(max_length=64, null=True, unique=True)
     previous_sha256 = models.CharField(max_length=64)
     sha256 = models.CharField(max_length=64)
     at = models.DateTimeField()

@@ -151,7 +151,6 @@ def cancel(*, request_id: str, actor: audit.Actor, reason: str = "") -> str:
         before={"result_state": row.result_state},
         after={"result_state": Result.CANCELLED, "billing_state": billing},
         reason=reason,
-        request_id=request_id,
     )
     if before_dispatch:
         release_holds_in_tx(requests=[row])

@@ -143,7 +143,6 @@ def write_off(
         before={"billing_state": row.billing_state, "pending_reason": row.pending_reason},
         after={"billing_state": Billing.NOT_CHARGED},
         reason=note,
-        request_id=row.id,
     )
     return Request.objects.get(id=row.id)
 
@@ -214,7 +213,6 @@ def _audit(row: Request, action: str, *, evidence: Evidence, note: str, actor: a
             "usage": json.loads(json.dumps(evidence.usage)) if evidence.usage else None,
         },
         reason=note,
-        request_id=row.id,
     )
 
 

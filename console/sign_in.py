@@ -4,8 +4,9 @@ import hashlib
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.views import LoginView
+from django.contrib.auth.views import LoginView, LogoutView
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
@@ -109,3 +110,7 @@ class SignInView(LoginView):
         if form.throttled:
             response.headers["Retry-After"] = str(conf.sign_in_window_seconds)
         return response
+
+
+sign_out = login_not_required(LogoutView.as_view())
+"""POST ends the session; open to everybody, with or without a role."""

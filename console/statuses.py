@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from console.untrusted import visible
+
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -53,4 +55,5 @@ STATUSES: dict[str, Status] = {
 
 def status_of(name: str) -> Status:
     """The look of a state; a state nobody described is shown by its name, calmly."""
-    return STATUSES.get(name) or Status(name.replace("_", " ").capitalize(), "ring", "calm")
+    look = STATUSES.get(name)
+    return look or Status(visible(name.replace("_", " ").capitalize()), "ring", "calm")

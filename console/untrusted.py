@@ -109,6 +109,11 @@ def _looks_blank(char: str) -> bool:
     return any(low <= ord(char) <= high for low, high in _BLANK_LOOKING)
 
 
+@lru_cache(maxsize=4096)
+def _is_right_to_left(char: str) -> bool:
+    return char.isalpha() and unicodedata.bidirectional(char) in ("R", "AL")
+
+
 def _may_show(char: str, *, base: str, marks: int) -> bool:
     if char == "\ufe0f":  # "draw the character before me as an emoji": harmless after a symbol only
         return bool(base) and unicodedata.category(base) == "So"
@@ -151,7 +156,7 @@ def warnings(text: str) -> list[str]:
         found.append(
             _("mixes alphabets that look alike: %(words)s") % {"words": ", ".join(mixed[:3])}
         )
-    if any(unicodedata.bidirectional(char) in ("R", "AL") for char in text):
+    if any(_is_right_to_left(char) for char in text if char > "\u0590"):
         found.append(_("has right-to-left letters: the order on screen may mislead"))
     hosts = [host for host in _HOST.findall(text) if not host.isascii()]
     if hosts:

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from console import formats
 from console.statuses import status_of
-from console.untrusted import to_html, warnings
+from console.untrusted import to_html, visible, warnings
 from kernel import clock
 
 register = template.Library()
@@ -61,10 +61,10 @@ def status(name: str, reason: str = "") -> SafeString:
     look = status_of(name)
     extra = format_html(' <span class="badge-reason">{}</span>', to_html(reason)) if reason else ""
     return format_html(
-        '<span class="badge tone-{}{}" title="{}">{}<span>{}</span>{}</span>',
+        '<span class="badge tone-{}{}"{}>{}<span>{}</span>{}</span>',
         look.tone,
         " is-loud" if look.loud else "",
-        look.hint,
+        format_html(' title="{}"', look.hint) if look.hint else "",
         icon(look.icon),
         look.word,
         extra,
@@ -157,7 +157,7 @@ def id_tag(value: str, href: str = "", short: bool = False, row: bool = False) -
         text = format_html(
             '<a href="{}"{}>{}</a>', href, mark_safe(' class="row-link"') if row else "", text
         )
-    return format_html('<span class="id" title="{}">{}{}</span>', value, text, copy(value))
+    return format_html('<span class="id" title="{}">{}{}</span>', visible(value), text, copy(value))
 
 
 @register.simple_tag
@@ -166,7 +166,7 @@ def copy(value: str) -> SafeString:
     return format_html(
         '<button type="button" class="copy" data-copy="{}" aria-label="{}">{}{}</button>',
         value,
-        _("Copy %(value)s") % {"value": value[:40]},
+        _("Copy %(value)s") % {"value": visible(value[:40])},
         icon("copy"),
         icon("check"),
     )

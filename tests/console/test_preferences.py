@@ -1,0 +1,60 @@
+"""Theme, shortcuts and zone are kept in cookies and rendered by the server, so nothing flashes."""
+
+import pytest
+
+
+@pytest.fixture
+def client(signed_in):
+    return signed_in("viewer")
+
+
+def test_the_theme_is_rendered_by_the_server(client):
+    assert 'data-theme="auto"' in client.get("/act").text
+    response = client.post(
+        "/preferences", {"theme": "dark"}, headers={"Referer": "http://testserver/act"}
+    )
+    assert (response.status_code, response["Location"]) == (303, "/act")
+    assert 'data-theme="dark"' in client.get("/act").text
+
+
+def test_single_key_shortcuts_can_be_switched_off(client):
+    client.post("/preferences", {"keys": "off", "zone": "UTC"})
+    assert 'data-keys="off"' in client.get("/act").text
+
+
+def test_all_times_of_a_page_are_in_the_chosen_zone(client):
+    client.post("/preferences", {"zone": "Asia/Kathmandu"})
+    text = client.get("/guide").text
+    assert "+0545" in text
+    assert " UTC</" not in text
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"theme": "pink"},
+        {"keys": "maybe"},
+        {"zone": "Mars/Olympus"},
+        {"theme": "dark", "zone": "x"},
+    ],
+)
+def test_other_values_are_refused_and_change_nothing(client, fields):
+    response = client.post("/preferences", fields)
+    assert response.status_code == 400
+    assert not [name for name in response.cookies if name.startswith("bz_")]
+
+
+def test_a_forged_cookie_counts_as_the_default(client):
+    client.cookies["bz_theme"] = '"><script>'
+    client.cookies["bz_zone"] = "../../etc/passwd"
+    text = client.get("/act").text
+    assert 'data-theme="auto"' in text
+    assert '<script>"' not in text
+
+
+def test_the_way_back_stays_on_this_host(client):
+    response = client.post(
+        "/preferences", {"theme": "dark"}, headers={"Referer": "https://evil.example/x"}
+    )
+    assert response["Location"] == "/"

@@ -1,0 +1,110 @@
+"""Signing in: throttled by name and address, silent about who exists (L2; console case 86)."""
+
+import pytest
+from django.test import Client, RequestFactory
+
+from console.sign_in import Throttle, client_address
+from kernel.conf import override
+
+WRONG = {"username": "olga", "password": "wrong"}
+RIGHT = {"username": "olga", "password": "correct horse"}
+
+
+@pytest.fixture(autouse=True)
+def olga(person):
+    return person("olga", "viewer")
+
+
+def test_the_right_pair_signs_in_and_goes_where_the_person_was():
+    response = Client().post("/sign-in", {**RIGHT, "next": "/requests?result=unknown"})
+    assert response.status_code == 302
+    assert response["Location"] == "/requests?result=unknown"
+
+
+def test_the_way_on_stays_on_this_host():
+    response = Client().post("/sign-in", {**RIGHT, "next": "https://evil.example/"})
+    assert response["Location"] == "/"
+
+
+def test_a_wrong_password_and_an_unknown_name_read_the_same():
+    answers = [
+        Client().post("/sign-in", {"username": name, "password": "wrong"})
+        for name in ("olga", "nobody")
+    ]
+    assert [answer.status_code for answer in answers] == [422, 422]
+    assert all("Name and password do not match" in answer.text for answer in answers)
+
+
+def test_the_throttle_refuses_even_the_right_password():
+    with override(sign_in_tries_max=3):
+        for _try in range(3):
+            assert Client().post("/sign-in", WRONG).status_code == 422
+        response = Client().post("/sign-in", RIGHT)
+    assert response.status_code == 429
+    assert response["Retry-After"] == "300"
+    assert "Too many failed tries" in response.text
+
+
+def test_the_throttle_counts_a_name_in_any_case_and_counts_unknown_names():
+    with override(sign_in_tries_max=3):
+        for name in ("Nobody", "NOBODY", "nobody"):
+            Client().post("/sign-in", {"username": name, "password": "x"})
+        response = Client().post("/sign-in", {"username": "nobody", "password": "x"})
+    assert response.status_code == 429
+
+
+def test_another_name_and_another_address_are_not_locked_out(person):
+    person("marek", "viewer")
+    with override(sign_in_tries_max=3):
+        for _try in range(3):
+            Client().post("/sign-in", WRONG)
+        assert Client().post("/sign-in", {**RIGHT, "username": "marek"}).status_code == 302
+        assert Client(REMOTE_ADDR="192.0.2.7").post("/sign-in", RIGHT).status_code == 302
+
+
+def test_a_success_forgets_the_failures():
+    with override(sign_in_tries_max=3):
+        for _round in range(3):
+            for _try in range(2):
+                Client().post("/sign-in", WRONG)
+            assert Client().post("/sign-in", RIGHT).status_code == 302
+
+
+def test_no_two_pairs_share_a_count():
+    first = Throttle(name="a1", address="27.0.0.1")
+    second = Throttle(name="a", address="127.0.0.1")
+    assert first._key != second._key
+
+
+@pytest.mark.parametrize(
+    ("hops", "forwarded", "address"),
+    [
+        (0, "203.0.113.9", "10.0.0.1"),
+        (1, "203.0.113.9", "203.0.113.9"),
+        (1, "6.6.6.6, 203.0.113.9", "203.0.113.9"),
+        (2, "6.6.6.6, 203.0.113.9, 10.0.0.2", "203.0.113.9"),
+        (3, "203.0.113.9", "203.0.113.9"),
+        (1, "", "10.0.0.1"),
+    ],
+)
+def test_only_trusted_proxies_may_name_the_address(settings, hops, forwarded, address):
+    settings.TRUSTED_PROXIES = hops
+    request = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1", HTTP_X_FORWARDED_FOR=forwarded)
+    assert client_address(request) == address
+
+
+def test_the_password_is_never_echoed():
+    response = Client().post("/sign-in", {"username": "olga", "password": "s3cret-typed"})
+    assert "s3cret-typed" not in response.text
+
+
+def test_the_page_says_when_a_sign_in_ended():
+    assert "You were signed out" in Client().get("/sign-in?ended=1").text
+    assert "You were signed out" not in Client().get("/sign-in").text
+
+
+def test_signing_out_is_a_post(signed_in):
+    client = signed_in("viewer")
+    assert client.get("/sign-out").status_code == 405
+    assert client.post("/sign-out").status_code == 302
+    assert client.get("/").status_code == 302

@@ -30,6 +30,8 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
+import uvloop
+
 from tests.support.mysql_link import BUFFER_BYTES, Link
 from tests.support.mysql_rules import CommitSeen, Rule
 
@@ -49,7 +51,7 @@ class MysqlProxy:
         self._rules: list[Rule] = []
         self._links: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mysql-proxy")
 
     # --- life ---------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 import MySQLdb
 import pytest
 
+from tests.support import mysql_protocol as protocol
 from tests.support.environment import child_environment
 from tests.support.wait import wait_until
 
@@ -107,8 +108,15 @@ def test_the_server_forgets_a_client_that_is_gone(proxy, direct, connect):
 # --- unchanged --------------------------------------------------------------------------------
 
 
-def test_rows_nulls_errors_and_several_results_pass_unchanged(direct, connect):
-    cursor = connect(autocommit=True).cursor()
+@pytest.mark.parametrize("dialect", ["modern", "with EOF packets"])
+def test_rows_nulls_errors_and_several_results_pass_unchanged(
+    proxy, direct, connect, monkeypatch, dialect
+):
+    if dialect == "with EOF packets":
+        monkeypatch.setattr(protocol, "HIDDEN", protocol.HIDDEN | protocol.DEPRECATE_EOF)
+    rule = proxy.on_commit(containing="SELECT 'in step'", action="withhold_ok")
+    connection = connect(autocommit=True)
+    cursor = connection.cursor()
     values = [(number, None if number % 3 else "é" * 50) for number in range(500)]
     cursor.executemany("INSERT INTO work VALUES (%s, %s)", [(n, s and s[:20]) for n, s in values])
     cursor.execute("SELECT id, state FROM work ORDER BY id")
@@ -120,8 +128,12 @@ def test_rows_nulls_errors_and_several_results_pass_unchanged(direct, connect):
     while cursor.nextset():
         results.append(cursor.fetchall())
     assert results == [((1,),), ((2, 3),), (), ((4,),)]
-    cursor.execute("SELECT 'still in step'")
-    assert cursor.fetchone() == ("still in step",)
+    cursor.execute("BEGIN")
+    cursor.execute("SELECT 'in step'")
+    assert cursor.fetchone() == ("in step",)
+    with pytest.raises(MySQLdb.OperationalError, match=str(LOST)):
+        connection.commit()
+    assert rule.wait_fired().statements == ("SELECT 'in step'",)
 
 
 def test_a_value_of_17_mib_passes_both_ways(mysql_server, direct, connect):

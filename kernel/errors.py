@@ -7,6 +7,7 @@
     │   ├── Unauthorized            401  no valid token
     │   ├── Forbidden               403  the token or the role does not allow it
     │   ├── NotFound                404  no such object for this caller
+    │   ├── WrongMethod             405  the address answers to other methods
     │   ├── Conflict                409  the object is in another state or belongs to other content
     │   │   └── LostRace            409  a compare-and-set found another state or fence
     │   ├── Gone                    410  the body was purged after its retention
@@ -74,6 +75,10 @@ class Forbidden(Refused):
 
 class NotFound(Refused):
     code, status = "not_found", 404
+
+
+class WrongMethod(Refused):
+    code, status = "wrong_method", 405
 
 
 class Conflict(Refused):

@@ -1,6 +1,7 @@
 """The kernel: the composition root. initialize, migrate, tick, close, progress (G1)."""
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,9 @@ from kernel.runtime.maintenance import Progress
 from kernel.usage.gateway import Gateway
 from kernel.usage.recovery import expire_leases, purge_bodies
 from kernel.usage.settlement import settlement_page
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,13 @@ class Kernel:
     async def initialize(self) -> None:
         """Check the schema, start the database threads and the passes. Never migrates (H2).
 
-        Raises Unavailable when migrations are missing, naming db_init, and after close began (G1).
+        Raises Unavailable when the schema does not fit, naming db_init, and after close began (G1).
+        Where only 0066 or 0067 is absent, the paths that need them are unavailable (H3).
         """
         if self._closing:
             raise Unavailable("This kernel is closing; make a new one.", code="closing")
-        self.loop = asyncio.get_running_loop()
+        if self.loop is not None:
+            raise RuntimeError("this kernel is initialized already")
         self.database = Database()
         self.door = Door()
         self.gateway = Gateway(
@@ -68,15 +74,24 @@ class Kernel:
             "purge", purge_bodies, conf.purge_interval_seconds, conf.recovery_page_rows
         )
         self.passes = (self.recovery, self.settlement, self.purge)
-        found = await self.database.in_tx(schema.state)
-        if not found.ready:
+        try:
+            await self._check_schema()
+        except BaseException:
             await self._release()
+            raise
+        self.loop = asyncio.get_running_loop()
+
+    async def _check_schema(self) -> None:
+        found = await self.database.in_tx(schema.state)
+        if not found.usable:
             raise Unavailable(
                 f"The database schema is not ready: missing {list(found.missing)},"
                 f" unknown {list(found.unknown)}, changed {list(found.changed)}.",
                 code="schema_not_ready",
                 next_action="Run manage.py db_init.",
             )
+        if found.missing:
+            log.warning("some paths are unavailable until db_init applies %s", found.missing)
 
     def _pass(self, name: str, page: Any, interval: float, rows: int) -> Pass:
         return Pass(
@@ -101,7 +116,7 @@ class Kernel:
         self._start_passes([each for each in self.passes if each.due()])
 
     def nudge(self) -> None:
-        """Called by HTTP traffic: start passes that nobody's tick started in time (B1). Never waits."""
+        """Called by HTTP traffic: start passes that no tick started in time (B1). Never waits."""
         if not self._closing:
             self._start_passes([each for each in self.passes if each.overdue()])
 
@@ -152,6 +167,8 @@ class Kernel:
             return CloseReport(True, 0.0)
         deadline = asyncio.get_running_loop().time() + budget
         drained = await self.background.drain(deadline)
+        if drained:
+            await self.gateway.stop_renewing()
         drained = await self.database.drain(deadline) and drained
         if not drained:
             self.drain_timeouts += 1

@@ -24,25 +24,37 @@ from django.db.migrations.recorder import MigrationRecorder
 from kernel import clock
 from kernel.errors import Conflict, Unavailable
 from kernel.models import SchemaStep
-from kernel.transactions import transaction
+from kernel.transactions import reading, transaction
 
 LOCK_NAME = "bailing_db_init"
 LOCK_WAIT_SECONDS = 30
 _inside = ContextVar("bailing_migrating", default=False)
 DATABASE_ERRORS = (DatabaseError, InterfaceError)
+# Without these the paths that use them are unavailable; everything else works (H3).
+OPTIONAL = frozenset({"0066_approval_continuations", "0067_delivery_dlq_replay"})
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaState:
-    """What the database holds against what this code knows."""
+    """What the database holds against what this code knows.
+
+    `unrecorded`: applied, but without a row in the ledger of checksums; the next db_init adds it.
+    """
 
     missing: tuple[str, ...]
     unknown: tuple[str, ...]
     changed: tuple[str, ...]
+    unrecorded: tuple[str, ...] = ()
 
     @property
     def ready(self) -> bool:
+        """Everything is applied, nothing is foreign."""
         return not (self.missing or self.unknown or self.changed)
+
+    @property
+    def usable(self) -> bool:
+        """The kernel can run: what is missing only makes its own paths unavailable (H3)."""
+        return OPTIONAL.issuperset(self.missing) and not (self.unknown or self.changed)
 
 
 def checksums() -> dict[str, str]:
@@ -57,6 +69,7 @@ def _file_sha256(name: str) -> str:
     return hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
 
 
+@reading
 def state() -> SchemaState:
     """Compare the database's migration ledger with the files. Reads only."""
     known = checksums()
@@ -75,6 +88,7 @@ def state() -> SchemaState:
         missing=tuple(name for name in known if name not in applied),
         unknown=tuple(sorted(applied - set(known))),
         changed=tuple(n for n in known if n in recorded and recorded[n] != known[n]),
+        unrecorded=tuple(n for n in known if n in applied and n not in recorded),
     )
 
 
@@ -91,7 +105,7 @@ def migrate(*, say: Callable[[str], None] = lambda line: None) -> tuple[str, ...
                 "The migration history does not fit this version:"
                 f" unknown {list(before.unknown)}, changed {list(before.changed)}.",
                 code="schema_history",
-                next_action="Run the version that wrote it, or restore the migration files unchanged.",
+                next_action="Run the version that wrote it, or restore its migration files.",
             )
         for name in before.missing:
             say(f"applying {name}")

@@ -1,9 +1,9 @@
 """The JSON API: model requests, their state, the account. OpenAPI at /v1/openapi.json."""
 
-import json
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.http import parse_etags
 from ninja import NinjaAPI, Schema
 from ninja.errors import HttpError, ValidationError
 from pydantic import ConfigDict, Field
@@ -21,6 +21,7 @@ from kernel.usage.bodies import read_body
 from kernel.usage.catalog import list_services
 from kernel.usage.dispatch import cancel
 from kernel.usage.gateway import Flight, Streaming
+from kernel.usage.json_text import members
 from kernel.usage.lookup import get_request, result_body
 from kernel.usage.recovery import expire_lease
 from kernel.usage.submissions import submission
@@ -149,22 +150,22 @@ async def chat_completions(request: HttpRequest) -> HttpResponse:
 
 @api.post("/usage/v1/requests", tags=["requests"])
 async def create_request(request: HttpRequest, payload: RequestIn) -> HttpResponse:
-    """Admit, and dispatch unless `dispatch` is false. `Prefer: respond-async` answers 202 at once."""
+    """Admit, and dispatch unless `dispatch` is false. `Prefer: respond-async` answers 202."""
     caller = caller_of(request, "usage:write")
     gateway = kernel_of(request).gateway
     wanted = submission(
         account_id=caller.account_id,
         operation_id=_operation_id(request, payload.operation_id),
         path=CHAT_PATH,
-        raw=json.dumps(payload.request, ensure_ascii=False, separators=(",", ":")).encode(),
+        raw=_request_bytes(request.body),
     )
     if not payload.dispatch:
         admission = await gateway.admit(wanted)
-        row = admission.request
+        row = await _current(request, admission.request)
         return _document(request, row, 201 if admission.created else 200, not admission.created)
     found = await gateway.submit(wanted)
     if isinstance(found, Admission):
-        return _document(request, found.request, 200, True)
+        return _document(request, await _current(request, found.request), 200, True)
     return await _after_dispatch(request, found)
 
 
@@ -179,7 +180,8 @@ async def read_result(request: HttpRequest, operation_id: str) -> HttpResponse:
     """The provider's exact bytes, with their sha256 as ETag (A6)."""
     row = await _own(request, operation_id, "usage:read")
     etag = f'"{row.result_sha256}"'
-    if row.result_sha256 and request.headers.get("If-None-Match") == etag:
+    known = parse_etags(request.headers.get("If-None-Match", ""))
+    if row.result_sha256 and (etag in known or "*" in known):
         response = HttpResponse(status=304)
     else:
         body = await kernel_of(request).database.in_tx(result_body, request=row)
@@ -246,6 +248,18 @@ def _operation_id(request: HttpRequest, in_body: str | None) -> str:
             next_action="Send one per intended generation, e.g. -H 'Idempotency-Key: order-1001'.",
         )
     return found
+
+
+def _request_bytes(body: bytes) -> bytes:
+    """The caller's own bytes of the member `request`: its content is what was sent (A1)."""
+    try:
+        text = body.decode()
+        found = [member for member in members(text) if member.key == "request"]
+    except ValueError as error:
+        raise InvalidInput(f"the body must be JSON in UTF-8: {error}", field="body") from None
+    if len(found) != 1:
+        raise InvalidInput("request is given twice", field="request")
+    return text[found[0].start : found[0].end].encode()
 
 
 class MissingOperationId(InvalidInput):

@@ -7,7 +7,7 @@ from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from ninja.errors import HttpError, ValidationError
 
-from kernel.errors import InvalidInput, KernelError, NotFound, Unavailable
+from kernel.errors import InvalidInput, KernelError, NotFound, Unavailable, WrongMethod
 from kernel.ids import new_id
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def http_request_id(request: HttpRequest) -> str:
 def render_error(
     request: HttpRequest, error: KernelError, *, headers: dict[str, str] | None = None
 ) -> HttpResponse:
-    """The HTTP answer of a KernelError. Only retryable errors may be repeated by client libraries."""
+    """The HTTP answer of a KernelError. Client libraries may repeat retryable ones only."""
     response = JsonResponse(
         error_body(
             code=error.error_code,
@@ -115,6 +115,12 @@ def on_any_error(request: HttpRequest, error: Exception) -> HttpResponse:
             next_action="Read the operation before you decide to repeat it.",
         ),
     )
+
+
+def on_wrong_method(request: HttpRequest, *, allowed: str) -> HttpResponse:
+    """405 that names the methods of the address."""
+    error = WrongMethod(f"{request.method} is not answered here.", next_action=f"Use {allowed}.")
+    return render_error(request, error, headers={"Allow": allowed})
 
 
 def on_unknown_address(request: HttpRequest, exception: Exception) -> HttpResponse:

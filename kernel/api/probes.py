@@ -19,8 +19,12 @@ async def livez(request: HttpRequest) -> HttpResponse:
 
 
 async def readyz(request: HttpRequest) -> HttpResponse:
-    """200 when the database answers and the schema fits; else 503 that says what is missing (H2)."""
+    """200 when the database answers and the schema can be used; else 503 (H2).
+
+    Either says which migrations are missing; without 0066 or 0067 the rest works (H3).
+    """
     kernel = kernel_of(request)
+    usable = False
     problems: dict[str, object] = {}
     if not kernel.background.accepting:
         problems["closing"] = True
@@ -30,6 +34,7 @@ async def readyz(request: HttpRequest) -> HttpResponse:
         except (KernelError, OSError, *schema.DATABASE_ERRORS):
             problems["database"] = "does not answer"
         else:
+            usable = found.usable
             if not found.ready:
                 problems["schema"] = {
                     "missing": list(found.missing),
@@ -37,9 +42,9 @@ async def readyz(request: HttpRequest) -> HttpResponse:
                     "changed": list(found.changed),
                     "next_action": "Run manage.py db_init.",
                 }
-    if problems:
+    if problems and not usable:
         return JsonResponse({"status": "not ready", **problems}, status=503)
-    return JsonResponse({"status": "ready"})
+    return JsonResponse({"status": "ready", **problems})
 
 
 async def metrics(request: HttpRequest) -> HttpResponse:

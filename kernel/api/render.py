@@ -1,6 +1,5 @@
 """What a request row answers over HTTP: first answers, repeats and status documents (A8)."""
 
-import json
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
@@ -12,6 +11,7 @@ from kernel.errors import Conflict, Gone, KernelError, OutcomeUnknown, PeerError
 from kernel.models import Request
 from kernel.money import nano_to_usd
 from kernel.states import Billing, Result
+from kernel.usage.metering import Metering
 from kernel.usage.streams import UsageChunkFilter
 
 IN_FLIGHT_RETRY_SECONDS = 2
@@ -40,14 +40,14 @@ def saved_answer(
         return render_error(request, _error_of(row), headers=_with_retry(row, headers))
     assert body is not None
     shown = body
-    if row.streamed and row.hide_usage and row.content_type.startswith("text/event-stream"):
+    is_stream = row.content_type.lower().startswith("text/event-stream")
+    if row.streamed and row.hide_usage and is_stream:
         shown_filter = UsageChunkFilter(hide=True)
         shown = shown_filter.feed(body) + shown_filter.finish()
     response = HttpResponse(
         shown, status=row.http_status or 200, content_type=row.content_type or "application/json"
     )
-    if row.result_state == Result.FAILED:
-        headers["x-should-retry"] = "false"
+    headers["x-should-retry"] = "false"
     return _finish(request, response, headers)
 
 
@@ -134,7 +134,6 @@ class InFlight(Conflict):
 
 def status_document(row: Request) -> dict[str, Any]:
     """The state of one request for `GET /usage/v1/requests/{operation_id}`."""
-    usage = json.loads(row.usage_text) if row.usage_text else None
     settled = row.billing_state == Billing.SETTLED
     return {
         "operation_id": row.operation_id,
@@ -144,7 +143,7 @@ def status_document(row: Request) -> dict[str, Any]:
         "billing_state": row.billing_state,
         "pending_reason": row.pending_reason or None,
         "error_code": row.error_code or None,
-        "usage": usage["meters"] if usage else None,
+        "usage": _meters(row.usage_text),
         "reference_cost_usd": _usd(row.reference_nano) if settled else None,
         "billed_usd": _usd(row.billed_nano) if settled else None,
         "result_sha256": row.result_sha256 or None,
@@ -157,6 +156,13 @@ def status_document(row: Request) -> dict[str, Any]:
             "updated_at": _time(row.updated_at),
         },
     }
+
+
+def _meters(usage_text: str) -> dict[str, int] | None:
+    try:
+        return Metering.from_text(usage_text).meters if usage_text else None
+    except (ValueError, RecursionError):
+        return None  # billing says `corrupt`
 
 
 def _usd(nano: int | None) -> str | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Sum
+from django.db.models import Exists, OuterRef, Subquery, Sum
 
 from kernel import audit, clock
 from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
@@ -54,8 +54,8 @@ def change_account(
 ) -> Account:
     """Change an account at `version`; LostRace when somebody changed it meanwhile.
 
-    A later multiplier never touches admitted requests (A11). A cap above what is consumed clears the
-    overrun.
+    A later multiplier never touches admitted requests (A11). A cap above what is consumed clears
+    the overrun.
     """
     row = Account.objects.filter(id=account_id).first()
     if row is None:
@@ -86,7 +86,10 @@ def change_account(
 
 @dataclass(frozen=True, slots=True)
 class AccountSummary:
-    """What an account stands at, in nano-USD. `pending_nano_max` is the sum of the holds that wait."""
+    """What an account stands at, in nano-USD. `pending_nano_max`: the sum of the holds that wait.
+
+    `unknown_pending`: something waits that has no hold, so that there is no such bound.
+    """
 
     account: Account
     consumed_nano: int
@@ -97,14 +100,22 @@ class AccountSummary:
 
 @reading
 def account_summary(*, account_id: str) -> AccountSummary:
-    """Settled, held and pending of one account, read from one snapshot of its rows. NotFound."""
-    row = Account.objects.filter(id=account_id).first()
+    """Settled, held and pending of one account. NotFound.
+
+    One statement, hence one snapshot: what settles meanwhile is never seen twice or not at all.
+    """
+    pending = Request.objects.filter(account_id=OuterRef("id"), billing_state=Billing.PENDING)
+    total = pending.values("account_id").annotate(total=Sum("hold_nano")).values("total")
+    row = (
+        Account.objects.filter(id=account_id)
+        .annotate(pending_nano=Subquery(total), unbounded=Exists(pending.filter(hold_nano=0)))
+        .first()
+    )
     if row is None:
         raise NotFound(f"no account {account_id}")
-    pending = Request.objects.filter(account_id=account_id, billing_state=Billing.PENDING)
-    held = pending.aggregate(total=Sum("hold_nano"))["total"] or 0
-    without_bound = pending.filter(hold_nano=0).values("id")[:1]
-    return AccountSummary(row, row.consumed_nano, row.held_nano, held, bool(list(without_bound)))
+    return AccountSummary(
+        row, row.consumed_nano, row.held_nano, int(row.pending_nano or 0), row.unbounded
+    )
 
 
 @reading

@@ -1,11 +1,12 @@
-"""The gateway: admit -> dispatch -> call -> save -> settle, detached from the client that asked (A).
+"""The gateway: admit, dispatch, call, save, settle, detached from the client that asked (A).
 
-Every generation is a task of the background registry. The HTTP request only listens: when the client
-leaves, nothing that is saved or charged changes.
+Every generation is a task of the background registry. The HTTP request only listens: when the
+client leaves, nothing that is saved or charged changes.
 """
 
 import asyncio
 import contextlib
+import json
 import logging
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from kernel.errors import KernelError, NotSent, PeerError, Unavailable
 from kernel.http import Door
 from kernel.models import Request
 from kernel.runtime import Background, Database, Writer
+from kernel.states import Billing, Result
 from kernel.usage import outcomes, providers
 from kernel.usage.admission import Admission, Submission, admit, admit_again
 from kernel.usage.bodies import read_body
@@ -35,14 +37,10 @@ from kernel.usage.settlement import Settled, settle
 
 log = logging.getLogger(__name__)
 
-CUT_EVENT = (
-    b'data: {"error": {"code": "outcome_unknown", "message": "The stream ended before it was complete.'
-    b' It is saved as unknown and never sent again.", "retryable": false}}\n\n'
-)
-UNSAVED_EVENT = (
-    b'data: {"error": {"code": "result_not_saved", "message": "The end of this stream could not be saved'
-    b' yet. Read the operation again.", "retryable": false}}\n\n'
-)
+# Our own last event of a stream that did not end well: its code and what it says.
+CUT = ("outcome_unknown", "The stream ended before it was complete. It is never sent again.")
+CANCELLED = ("cancelled", "The request was cancelled while it ran.")
+UNSAVED = ("result_not_saved", "The end of this stream is not saved yet. Read the operation again.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +97,24 @@ class Flight(providers.Opened):
     def ended(self, end: Ended) -> None:
         """The outcome is saved: the client may see the end of the stream."""
         if self._live is not None:
-            complete = end.saved.applied and end.outcome.result_state in ("complete", "failed")
-            self._live.end(tail=b"" if complete else CUT_EVENT, release=complete)
+            ended = (Result.COMPLETE, Result.FAILED)
+            whole = end.saved.applied and end.outcome.result_state in ended
+            why = CANCELLED if end.saved.result_state == Result.CANCELLED else CUT
+            self._live.end(tail=b"" if whole else _last_event(*why), release=whole)
         _set(self._opened, end)
         _set(self._over, end)
 
     def broke(self, error: BaseException) -> None:
         """The generation ended with an error of ours."""
         if self._live is not None:
-            self._live.end(tail=UNSAVED_EVENT, release=False)
+            self._live.end(tail=_last_event(*UNSAVED), release=False)
         for future in (self._dispatched, self._opened, self._over):
             _fail(future, error)
+
+
+def _last_event(code: str, message: str) -> bytes:
+    error = {"code": code, "message": message, "retryable": False}
+    return f"data: {json.dumps({'error': error})}\n\n".encode()
 
 
 def _set(future: asyncio.Future[Any], value: Any) -> None:
@@ -154,10 +159,12 @@ class Gateway:
 
     async def admit(self, submission: Submission) -> Admission:
         """Make the submission durable, or find the request it repeats; sends nothing (A2, A3)."""
-        return await self._background.start("generation", self._admit.put(submission))
+        ready: asyncio.Future[Admission] = asyncio.get_running_loop().create_future()
+        self._background.start("generation", self._admit_only(submission, ready))
+        return await asyncio.shield(ready)
 
     async def submit(self, submission: Submission) -> Admission | Flight:
-        """Admit and, when this submission created the request, generate. A repeat is an Admission (A8).
+        """Admit and, if this submission created the request, generate. A repeat is an Admission (A8).
 
         Shielded: once admission began, the request goes on whatever happens to the caller.
         """
@@ -171,22 +178,34 @@ class Gateway:
         self._background.start("generation", self._run(flight, raw=None))
         return flight
 
+    async def _admit_only(self, submission: Submission, ready: asyncio.Future[Admission]) -> None:
+        if (admission := await self._admitted(submission, ready)) is not None:
+            _set(ready, admission)
+
     async def _admit_and_run(
         self, submission: Submission, ready: asyncio.Future[Admission | Flight]
     ) -> None:
-        try:
-            admission = await self._admit.put(submission)
-        except BaseException as error:
-            _fail(ready, error)
-            if isinstance(error, Exception):
-                return
-            raise
+        admission = await self._admitted(submission, ready)
+        if admission is None:
+            return
         if not admission.created:
-            ready.set_result(admission)
+            _set(ready, admission)
             return
         flight = Flight(admission.request)
-        ready.set_result(flight)
+        _set(ready, flight)
         await self._run(flight, raw=submission.body)
+
+    async def _admitted(
+        self, submission: Submission, ready: asyncio.Future[Any]
+    ) -> Admission | None:
+        """The admission, or None when it was refused: that is the caller's to know, no failure."""
+        try:
+            return await self._admit.put(submission)
+        except BaseException as error:
+            _fail(ready, error)
+            if not isinstance(error, Exception):
+                raise
+            return None
 
     async def _run(self, flight: Flight, *, raw: bytes | None) -> None:
         request = flight.request
@@ -204,7 +223,7 @@ class Gateway:
             finally:
                 self._running.pop(request.id, None)
             flight.ended(Ended(saved, outcome))
-            if saved.billing_state == "pending" and outcome.usage_text:
+            if saved.billing_state == Billing.PENDING and outcome.usage_text:
                 self._background.start("settlement", self._settle_now(request.id))
         except KernelError as error:
             flight.broke(error)
@@ -220,11 +239,13 @@ class Gateway:
         assert fence is not None, "only a confirmed own fence may send (A4)"
         names = {"request_id": request.id, "fence_token": fence.token}
         try:
-            call = providers.build_call(
-                service=fence.service,
-                operation_id=request.operation_id,
-                raw=raw,
-            )
+            call = providers.build_call(service=fence.service, request_id=request.id, raw=raw)
+        except Exception as error:
+            # Nothing was connected yet, so nothing was sent.
+            log.warning("no call could be built for %s: %s", request.id, type(error).__name__)
+            code = error.error_code if isinstance(error, KernelError) else "internal"
+            return outcomes.not_sent(**names, code=code, message=str(error))
+        try:
             answer = await providers.send(door=self._door, call=call, opened=flight)
         except NotSent as error:
             return outcomes.not_sent(**names, code=error.error_code, message=error.message)

@@ -1,4 +1,4 @@
-"""One physical provider call: built from stored rows, sent through the door, read to its end (A5, A10)."""
+"""One physical provider call: built from stored rows, sent once, read to its end (A5, A10)."""
 
 import os
 from collections.abc import Mapping
@@ -31,12 +31,16 @@ class ProviderCall:
 def build_call(
     *,
     service: Service,
-    operation_id: str,
+    request_id: str,
     raw: bytes,
     environ: Mapping[str, str] = os.environ,
 ) -> ProviderCall:
-    """The call for a stored request body. NotSent when the service's key variable is not set."""
-    headers = [("Content-Type", "application/json"), ("Idempotency-Key", operation_id)]
+    """The call for a stored request body. NotSent when the service's key variable is not set.
+
+    The provider's idempotency key is our request id: accounts that share a provider key may use the
+    same operation id.
+    """
+    headers = [("Content-Type", "application/json"), ("Idempotency-Key", request_id)]
     if service.api_key_env:
         key = environ.get(service.api_key_env, "")
         if not key:
@@ -61,7 +65,7 @@ def build_call(
 async def send(*, door: Door, call: ProviderCall, opened: "Opened") -> Answered:
     """Send once and read to the end. Raises NotSent or OutcomeUnknown when no answer arrived (A7).
 
-    Where the answer is a stream, `opened` hears of it at its first byte and gets the filtered bytes.
+    Where the answer is a stream, `opened` hears of it at its head and gets the filtered bytes.
     """
     async with door.call(
         method="POST",

@@ -40,7 +40,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         settings.VAR_DIR.mkdir(parents=True, exist_ok=True)
         found = schema.state()
-        if not found.ready:
+        if not found.usable:
             raise CommandError(
                 f"The database is not ready (missing {list(found.missing)}, unknown"
                 f" {list(found.unknown)}, changed {list(found.changed)}). Run manage.py db_init."

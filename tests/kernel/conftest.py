@@ -1,0 +1,5 @@
+"""The fixtures of the suites that run the product against the provider."""
+
+from tests.support.fixtures import provider, provider_process, shop
+
+__all__ = ["provider", "provider_process", "shop"]

@@ -1,0 +1,30 @@
+"""Fixtures of the suites that run the product against the independent provider."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.product import make_account, make_service
+from tests.support.provider import ProviderProcess
+
+
+@pytest.fixture(scope="session")
+def provider_process() -> Iterator[ProviderProcess]:
+    with ProviderProcess() as process:
+        yield process
+
+
+@pytest.fixture
+def provider(provider_process: ProviderProcess) -> ProviderProcess:
+    """The provider without rules, and with an empty file of calls."""
+    provider_process.reset()
+    provider_process.log.write_bytes(b"")
+    return provider_process
+
+
+@pytest.fixture
+def shop(kernel_db: None, provider: ProviderProcess) -> ProviderProcess:
+    """An account `acme` without a cap, and the service `gpt` on the provider."""
+    make_account()
+    make_service(base_url=provider.base_url)
+    return provider

@@ -71,6 +71,10 @@ SETTINGS: dict[str, Setting] = {
     "writer_batch_max": Setting(50, 1, 200, "requests that share one commit"),
     "lock_wait_seconds": Setting(5, 1, 50, "longest wait for a row lock"),
     "transaction_tries_max": Setting(8, 1, 50, "runs of one transaction under contention"),
+    # database invariants (K)
+    "check_offenders_max": Setting(20, 1, 1000, "offenders named per invariant"),
+    "check_sample_rows": Setting(200, 1, 100_000, "newest rows that are looked into"),
+    "check_sample_bytes_max": Setting(64 * MIB, KIB, 4096 * MIB, "bodies hashed again, in total"),
     # console (L)
     "list_page_rows": Setting(50, 1, 200, "rows of one list page"),
     "count_cap": Setting(10_000, 100, 1_000_000, "exact counts stop here"),

@@ -94,7 +94,7 @@ class AddressPolicy:
     def check(self, address: str | Address) -> None:
         """Raises AddressRefused unless this address may be dialled; a wrapped IPv4 is unwrapped."""
         try:
-            ip = ipaddress.ip_address(address)
+            ip = ipaddress.ip_address(address) if isinstance(address, str) else address
         except ValueError:
             raise AddressRefused("not an IP address", reason="address") from None
         if not self._allows(_unwrapped(ip)):

@@ -69,7 +69,9 @@ class Wire(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ended, self._error = True, exc
+        self._ended = True
+        # Keep what abort() noted: a loss must never look like an end.
+        self._error = self._error or exc
         _wake(self._read_waiter)
         _wake(self._write_waiter)
 

@@ -227,6 +227,15 @@ async def close_delimited(wire: PeerWire, request: PeerRequest) -> bool:
 
 
 @behaviour
+async def close_delimited_open(wire: PeerWire, request: PeerRequest) -> bool:
+    """No length, one piece, and no end until the client leaves."""
+    await wire.head("200 OK")
+    await wire.send(b"first")
+    await wire.until_gone()
+    return False
+
+
+@behaviour
 async def http10(wire: PeerWire, request: PeerRequest) -> bool:
     await wire.send(b"HTTP/1.0 200 OK\r\n\r\nold style")
     return False
@@ -297,8 +306,9 @@ async def close_after_request(wire: PeerWire, request: PeerRequest) -> bool:
 
 @behaviour
 async def keep_then_close(wire: PeerWire, request: PeerRequest) -> bool:
-    """Promises to keep the connection, then closes it."""
+    """Promises to keep the connection, then closes it, `after_ms` later."""
     await wire.answer(b"ok", ("Connection", "keep-alive"))
+    await asyncio.sleep(request.params.get("after_ms", 0) / 1000)
     return False
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from tests.support import mysql_protocol as protocol
@@ -43,7 +43,7 @@ class Link:
         self._text = ""
         self._withheld: bytearray | None = None
         self._answered = asyncio.Event()
-        self._actions: dict[str, Callable[[Rule, Firing, Packet], object]] = {
+        self._actions: dict[str, Callable[[Rule, Firing, Packet], Awaitable[None]]] = {
             "withhold_ok": self._withhold_ok,
             "drop_request": self._drop_request,
             "hold_ok": self._hold_ok,

@@ -96,4 +96,4 @@ build-packages:
 	@$(PYTHON) -m tests.support.system_packages build
 
 test-packages:
-	@$(PYTHON) -m tests.support.system_packages test
+	@$(PYTHON) -m tests.support.system_packages build test

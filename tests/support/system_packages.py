@@ -47,6 +47,7 @@ NEEDS: dict[str, list[Need]] = {
     "test": [
         (("openssl",), _command("openssl")),
         (("mariadb-server-core",), _command("mariadbd", "mysqld")),
+        (("mariadb-client-core",), _command("my_print_defaults")),
         (("chromium", "chromium-browser"), _command("chromium", "chromium-browser")),
     ],
 }

@@ -15,6 +15,7 @@ HEAD = """# Licences of the packages Bailing uses
 Made by `make licences` from the metadata of the packages in `requirements/*.lock`; do not edit.
 None of their code is kept in this repository.
 """
+PART_OF_PYTHON = ("pip", "setuptools")
 PINNED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 
@@ -40,10 +41,7 @@ class Command(BaseCommand):
 
 def render(requirements: Path) -> str:
     """The whole document: what a running installation holds, then what only development needs."""
-    run, mysql, dev = (
-        dict(PINNED.findall((requirements / f"{name}.lock").read_text(encoding="utf-8")))
-        for name in ("run", "mysql", "dev")
-    )
+    run, mysql, dev = (_pins(requirements / f"{name}.lock") for name in ("run", "mysql", "dev"))
     licences = _licences(sorted(dev))
     parts = [HEAD]
     for title, names in (
@@ -56,6 +54,11 @@ def render(requirements: Path) -> str:
             f"## {title}\n\n| package | version | licence |\n|---|---|---|\n" + "".join(rows)
         )
     return "\n".join(parts)
+
+
+def _pins(lock: Path) -> dict[str, str]:
+    pins = dict(PINNED.findall(lock.read_text(encoding="utf-8")))
+    return {name: version for name, version in pins.items() if name not in PART_OF_PYTHON}
 
 
 def _licences(names: list[str]) -> dict[str, str]:

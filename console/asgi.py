@@ -19,12 +19,12 @@ django.setup()
 from django.core.handlers.asgi import ASGIHandler  # noqa: E402  - Django must be set up first
 from django.core.handlers.exception import convert_exception_to_response  # noqa: E402
 
-from kernel.startup import apply_environment  # noqa: E402
 from kernel.api.bounded import BoundedBody  # noqa: E402
 from kernel.api.errors import on_wrong_method  # noqa: E402
 from kernel.conf import conf  # noqa: E402
 from kernel.kernel import Kernel  # noqa: E402
 from kernel.metrics import register_kernel  # noqa: E402
+from kernel.startup import apply_environment  # noqa: E402
 
 log = logging.getLogger(__name__)
 

@@ -99,7 +99,5 @@ def _json_html(tokens: list[tuple[str, str]]) -> SafeString:
         else:
             is_key = kind == "string" and after == ":" and tokens[index + 1][0] == "mark"
             style = "key" if is_key else kind
-            out.append(
-                format_html('<span class="json-{}">{}</span>', style, to_html(token, note=False))
-            )
+            out.append(f'<span class="json-{style}">{to_html(token, note=False)}</span>')
     return format_html('<pre class="json" dir="ltr">{}</pre>', mark_safe("".join(out)))

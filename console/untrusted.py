@@ -38,8 +38,17 @@ _BLANK_LOOKING = (
     (0xE0100, 0xE01EF),
 )
 _PLAIN = re.compile(r"[!-~]+(?: [!-~]+)*")
-_TOKEN = re.compile(r"\r\n|\n+| +|[!-~]+|.", re.DOTALL)
-_WORD = re.compile(r"[^\W\d_]+")
+# Runs that need no look at each character: common letters and signs, single blanks between.
+_FINE = (
+    r"[!-~\u00a1-\u00ac\u00ae-\u017f\u03b1-\u03c9\u0410-\u044f\u2013\u2014\u2018-\u201d\u2026\u20ac"
+    r"\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]"
+)
+_TOKEN = re.compile(rf"\r\n|\n+|{_FINE}+(?: {_FINE}+)*| +|.", re.DOTALL)
+_FINE_CHAR = re.compile(_FINE)
+_FOREIGN_WORD = re.compile(r"(?=[^\W\d_]*[^\x00-\x7f])[^\W\d_]+")
+_RIGHT_TO_LEFT = re.compile(
+    "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
 _HOST = re.compile(r"[a-z][a-z0-9+.-]*://(?:[^/\s@]*@)?([^/\s:?#]+)", re.IGNORECASE)
 _LOOKALIKE_SCRIPTS = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"}
 
@@ -71,7 +80,7 @@ def pieces(text: str) -> list[Piece]:
             line_start, base, marks = False, "", 0
             continue
         marks = marks + 1 if _is_mark(first) else 0
-        if "!" <= first <= "~" or _may_show(first, base=base, marks=marks):
+        if _FINE_CHAR.match(first) or _may_show(first, base=base, marks=marks):
             found.append(Piece("text", token))
             base = base if marks else token[-1]
         else:
@@ -142,21 +151,23 @@ def visible(text: str) -> str:
 
 def warnings(text: str) -> list[str]:
     """Sentences about what makes this text easy to misread; empty for ordinary text."""
-    if _PLAIN.fullmatch(text):
-        return []
+    return [] if _PLAIN.fullmatch(text) else _warnings(text, pieces(text))
+
+
+def _warnings(text: str, shown: list[Piece]) -> list[str]:
     found = []
-    hidden = sum(piece.kind == "escape" for piece in pieces(text))
+    hidden = sum(piece.kind == "escape" for piece in shown)
     if hidden:
         found.append(
             ngettext("%(n)d hidden part made visible", "%(n)d hidden parts made visible", hidden)
             % {"n": hidden}
         )
-    mixed = sorted({word for word in _WORD.findall(text) if len(_scripts(word)) > 1})
+    mixed = sorted({word for word in _FOREIGN_WORD.findall(text) if len(_scripts(word)) > 1})
     if mixed:
         found.append(
             _("mixes alphabets that look alike: %(words)s") % {"words": ", ".join(mixed[:3])}
         )
-    if any(_is_right_to_left(char) for char in text if char > "\u0590"):
+    if any(_is_right_to_left(char) for char in _RIGHT_TO_LEFT.findall(text)):
         found.append(_("has right-to-left letters: the order on screen may mislead"))
     hosts = [host for host in _HOST.findall(text) if not host.isascii()]
     if hosts:
@@ -189,8 +200,11 @@ def to_html(text: str, *, block: bool = False, note: bool = True) -> SafeString:
 
     `block` keeps line breaks (in a `<pre>`); else a line break is drawn as a sign in the line.
     """
-    shown = mark_safe("".join(_piece_html(piece, block=block) for piece in pieces(text)))
-    said = note_html(text) if note else ""
+    if not block and _PLAIN.fullmatch(text):  # most names, ids and JSON tokens
+        return mark_safe(f'<bdi class="untrusted" dir="auto">{escape(text)}</bdi>')
+    parts = pieces(text)
+    shown = mark_safe("".join(_piece_html(piece, block=block) for piece in parts))
+    said = _note(_warnings(text, parts)) if note else ""
     if block:
         return format_html('{}<pre class="untrusted" dir="auto"><bdi>{}</bdi></pre>', said, shown)
     return format_html('<bdi class="untrusted" dir="auto">{}</bdi>{}', shown, said)
@@ -198,7 +212,11 @@ def to_html(text: str, *, block: bool = False, note: bool = True) -> SafeString:
 
 def note_html(text: str) -> SafeString:
     """The warnings as one line of markup; empty for ordinary text."""
-    notes = " · ".join(visible(one) for one in warnings(text))
+    return _note(warnings(text))
+
+
+def _note(sentences: list[str]) -> SafeString:
+    notes = " · ".join(visible(one) for one in sentences)
     return format_html('<span class="untrusted-note">{}</span>', notes) if notes else SafeString("")
 
 
@@ -210,5 +228,5 @@ def _piece_html(piece: Piece, *, block: bool) -> str:
     return _escape_html(piece.text, piece.title)
 
 
-def _escape_html(text: str, title: str) -> SafeString:
-    return format_html('<span class="escape" title="{}">{}</span>', title, text)
+def _escape_html(text: str, title: str) -> str:
+    return f'<span class="escape" title="{escape(title)}">{escape(text)}</span>'

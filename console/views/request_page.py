@@ -1,0 +1,256 @@
+"""What the page of one request shows, and its forms."""
+
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from console.acting import version_of
+from console.bodies import body_view
+from console.forms import ConsoleForm, NoteField
+from console.timeline import Step
+from kernel import usage
+from kernel.audit import Actor
+from kernel.conf import conf
+from kernel.models import Account, Request, Service
+from kernel.money import format_multiplier
+from kernel.states import Billing, Result
+from kernel.usage.reasons import why
+
+EXECUTED, NOT_EXECUTED, WRITE_OFF = "executed", "not_executed", "write_off"
+
+
+class ConfirmForm(ConsoleForm):
+    """A confirmation with an optional note."""
+
+    note = NoteField(required=False)
+
+
+class ResolveForm(ConsoleForm):
+    """What an operator found at the provider. Which outcomes are offered depends on the state."""
+
+    outcome = forms.ChoiceField(label=gettext_lazy("What happened"), widget=forms.RadioSelect)
+    provider_request_id = forms.CharField(
+        label=gettext_lazy("Provider's id"), required=False, max_length=200
+    )
+    input_tokens = forms.IntegerField(
+        label=gettext_lazy("Input tokens"), required=False, min_value=0, max_value=10**12
+    )
+    cached_tokens = forms.IntegerField(
+        label=gettext_lazy("of which cached"), required=False, min_value=0, max_value=10**12
+    )
+    output_tokens = forms.IntegerField(
+        label=gettext_lazy("Output tokens"), required=False, min_value=0, max_value=10**12
+    )
+    note = NoteField(label=gettext_lazy("How do you know?"))
+
+    def __init__(self, *args: Any, row: Request, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.row = row
+        unknown = row.result_state == Result.UNKNOWN
+        executed = (
+            (EXECUTED, _("It was executed: charge this metering"))
+            if unknown
+            else (EXECUTED, _("Charge this metering"))
+        )
+        other = (
+            (NOT_EXECUTED, _("It was not executed: nothing is owed"))
+            if unknown
+            else (WRITE_OFF, _("Write it off: never charge it"))
+        )
+        self.fields["outcome"].choices = [executed, other]  # type: ignore[attr-defined]  # a ChoiceField
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        given = [cleaned.get(name) for name in ("input_tokens", "output_tokens")]
+        both = all(value is not None for value in given)
+        some = any(value is not None for value in given) or cleaned.get("cached_tokens") is not None
+        if cleaned.get("outcome") == EXECUTED and some and not both:
+            self.add_error("output_tokens", _("Give input and output tokens, or neither."))
+        if (
+            cleaned.get("outcome") == EXECUTED
+            and not both
+            and self.row.result_state != Result.UNKNOWN
+        ):
+            self.add_error("input_tokens", _("A charge needs input and output tokens."))
+        return cleaned
+
+    def apply(self, *, actor: Actor, seen_updated_at: datetime) -> Request:
+        """Hand the outcome to the kernel; raises its errors."""
+        data = self.cleaned_data
+        common = {
+            "request_id": self.row.id,
+            "note": data["note"],
+            "actor": actor,
+            "seen_updated_at": seen_updated_at,
+        }
+        if data["outcome"] == WRITE_OFF:
+            return usage.write_off(**common)
+        evidence = usage.Evidence(
+            executed=data["outcome"] == EXECUTED,
+            provider_request_id=data["provider_request_id"],
+            usage=self._usage() if data["outcome"] == EXECUTED else None,
+        )
+        if self.row.result_state == Result.UNKNOWN:
+            return usage.resolve_unknown(evidence=evidence, **common)
+        return usage.resolve_pending(evidence=evidence, **common)
+
+    def _usage(self) -> dict[str, Any] | None:
+        data = self.cleaned_data
+        if data["input_tokens"] is None:
+            return None
+        usage_report: dict[str, Any] = {
+            "prompt_tokens": data["input_tokens"],
+            "completion_tokens": data["output_tokens"],
+        }
+        if data["cached_tokens"]:
+            usage_report["prompt_tokens_details"] = {"cached_tokens": data["cached_tokens"]}
+        return usage_report
+
+
+def detail_context(row: Request, *, form: ResolveForm | None = None) -> dict[str, Any]:
+    """Everything templates/console/requests/detail.html names."""
+    explanation = usage.explain_charge(request=row)
+    resolvable = can_resolve(row)
+    return {
+        "row": row,
+        "version": version_of(row.updated_at),
+        "account": Account.objects.filter(id=row.account_id).first(),
+        "service": Service.objects.filter(id=row.service_id).first(),
+        "steps": steps_of(row),
+        "charge": _charge(explanation),
+        "charge_reason": f"{why(row).means} {why(row).way_out}".strip(),
+        "bodies": _bodies(row),
+        "purged": row.purged_at is not None,
+        "resolve_form": form or (ResolveForm(row=row) if resolvable else None),
+        "why": _why(row),
+    }
+
+
+def can_resolve(row: Request) -> bool:
+    """Whether a person is needed: an unknown outcome, or a charge that nothing settles by itself."""
+    stuck = row.billing_state == Billing.PENDING and row.pending_reason not in ("", "unpriced")
+    return row.result_state == Result.UNKNOWN or (
+        stuck and row.result_state not in (Result.DISPATCHED, Result.ADMITTED)
+    )
+
+
+def steps_of(row: Request) -> list[Step]:
+    """admit -> dispatch -> result -> settle, with the time each became durable."""
+    tones = {
+        Result.COMPLETE: ("check-circle", "ok"),
+        Result.FAILED: ("x-circle", "danger"),
+        Result.UNKNOWN: ("question", "unknown"),
+        Result.CANCELLED: ("ban", "calm"),
+    }
+    steps = [
+        Step(
+            _("Admitted"),
+            "ring",
+            "info",
+            row.admitted_at,
+            _("The request, its price and its hold are durable."),
+        ),
+        Step(
+            _("Dispatched"),
+            "sent",
+            "info" if row.dispatched_at else "calm",
+            row.dispatched_at,
+            _("The decision to send is durable; one provider call follows.")
+            if row.dispatched_at
+            else _("Not sent."),
+        ),
+    ]
+    icon, tone = tones.get(row.result_state, ("ring-dashed", "calm"))
+    ended = row.result_state in tones
+    steps.append(
+        Step(
+            _("Result: %(state)s") % {"state": row.result_state} if ended else _("Result"),
+            icon,
+            tone,
+            (row.result_at or row.updated_at) if ended else None,
+            row.error_text
+            or (_("The provider's bytes are saved with their hash.") if ended else ""),
+        )
+    )
+    if row.resolved_at:
+        steps.append(
+            Step(_("Resolved by an operator"), "check-circle", "info", row.resolved_at, "")
+        )
+    if row.billing_state == Billing.NOT_CHARGED:
+        steps.append(Step(_("Not charged"), "dash-circle", "calm", None, why(row).means))
+    else:
+        steps.append(
+            Step(
+                _("Settled"),
+                "coin-check",
+                "ok" if row.settled_at else "calm",
+                row.settled_at,
+                _("One ledger row.") if row.settled_at else why(row).means,
+            )
+        )
+    return steps
+
+
+def _charge(explanation: usage.Explanation) -> dict[str, Any] | None:
+    if explanation.ledger is None:
+        return None
+    price = explanation.price
+    return {
+        "lines": [
+            {
+                "unit": line.unit.replace("_", " "),
+                "count": line.count,
+                "rate": f"${line.usd_per_million}",
+                "amount": f"${line.amount_usd}",
+            }
+            for line in explanation.lines
+        ],
+        "reference_nano": explanation.ledger.reference_nano,
+        "multiplier": format_multiplier(explanation.ledger.multiplier_millionths),
+        "billed_nano": explanation.ledger.amount_nano,
+        "price_source": _("%(model)s, %(source)s price, version %(version)s")
+        % {
+            "model": f"{price.get('provider')}/{price.get('model')}",
+            "source": price.get("source"),
+            "version": price.get("version"),
+        },
+    }
+
+
+def _bodies(row: Request) -> list[dict[str, Any]]:
+    found = []
+    titles = {"request": _("Request body"), "result": _("Result body")}
+    for kind, title in titles.items():
+        data = usage.read_body_head(request_id=row.id, kind=kind)
+        if data is None:
+            continue
+        total = row.result_bytes if kind == "result" else None
+        found.append(
+            {
+                "title": title,
+                "view": body_view(
+                    data,
+                    content_type=row.content_type if kind == "result" else "application/json",
+                    total_bytes=total,
+                    bytes_max=conf.audit_view_bytes_max,
+                ),
+                "download": reverse("request-body", args=[row.id, kind]),
+                "opened": kind == "result",
+            }
+        )
+    return found
+
+
+def _why(row: Request) -> dict[str, str]:
+    """Why an act is not possible, in words; '' when it is."""
+    admitted = row.result_state == Result.ADMITTED
+    open_ended = row.result_state in (Result.ADMITTED, Result.DISPATCHED)
+    return {
+        "dispatch": "" if admitted else _("Only an admitted request can be dispatched."),
+        "cancel": "" if open_ended else _("It has ended; there is nothing to cancel."),
+        "resolve": "" if can_resolve(row) else _("There is nothing to resolve."),
+    }

@@ -22,7 +22,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module", autouse=True)
 def allow_the_database_beside_playwright() -> Iterator[None]:
-    """Playwright's loop runs in this thread, where Django would refuse the database, clean-up too."""
+    """Playwright runs a loop in this thread, where Django would refuse the database."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         yield

@@ -59,11 +59,15 @@ clean: ## remove what can be made again; .env and var/ stay
 
 # --- what the targets above stand on ---------------------------------------------------------
 
+define CHECK_PYTHON
+@command -v $(PYTHON) >/dev/null \
+	|| { echo "Install python3 (3.11 or later) and python3-venv, then try again." >&2; exit 1; }
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	|| { echo "Bailing needs Python 3.11 or later: make PYTHON=python3.11 ..." >&2; exit 1; }
+endef
+
 $(VENV)/bin/python:
-	@command -v $(PYTHON) >/dev/null \
-		|| { echo "Install python3 (3.11 or later) and python3-venv, then try again." >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Bailing needs Python 3.11 or later: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(CHECK_PYTHON)
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
 		|| { echo "Install python3-venv, then try again." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
@@ -93,7 +97,9 @@ $(SCHEMA): FORCE
 endif
 
 build-packages:
+	$(CHECK_PYTHON)
 	@$(PYTHON) -m tests.support.system_packages build
 
 test-packages:
+	$(CHECK_PYTHON)
 	@$(PYTHON) -m tests.support.system_packages build test

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +16,9 @@ import django
 from django.conf import settings
 
 django.setup()
+
+# WhiteNoise serves small files from a plain iterator; Django says so at each of them.
+warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
 
 from django.core.handlers.asgi import ASGIHandler  # noqa: E402  - Django must be set up first
 from django.core.handlers.exception import convert_exception_to_response  # noqa: E402

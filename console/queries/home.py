@@ -18,7 +18,7 @@ FROM (SELECT 1 AS one FROM bz_usage_requests WHERE {where} LIMIT {limit}) AS {na
 """
 _REASONS = """
 SELECT 'reason' AS name, pending_reason AS detail, COUNT(*) AS amount, NULL AS oldest_at
-FROM (SELECT pending_reason FROM bz_usage_requests WHERE billing_state = 'pending'
+FROM (SELECT pending_reason FROM bz_usage_requests WHERE billing_state = 'pending' AND result_state <> 'unknown'
   ORDER BY updated_at DESC, id DESC LIMIT {rows}) AS newest GROUP BY pending_reason
 """
 _ACCOUNTS = """
@@ -47,7 +47,7 @@ class Backlog:
 
 @dataclass(slots=True)
 class Figures:
-    """What Home shows in numbers. `reasons` covers the newest pending requests only."""
+    """What Home shows in numbers. `reasons` covers the newest pending requests with a known outcome."""
 
     unknown: Backlog
     pending: Backlog

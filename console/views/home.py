@@ -99,7 +99,12 @@ def _money_items(found: Figures, requests: str) -> list[dict[str, Any]]:
             {
                 "icon": "alert",
                 "tone": "danger",
-                "title": _("%(count)s accounts over their cap") % {"count": found.overrun},
+                "title": ngettext(
+                    "%(count)s account over its cap",
+                    "%(count)s accounts over their cap",
+                    found.overrun.count,
+                )
+                % {"count": found.overrun},
                 "text": _("Real charges passed the cap; new requests are refused."),
                 "side": _oldest(found.overrun),
                 "href": reverse("accounts"),
@@ -125,7 +130,11 @@ def _money_items(found: Figures, requests: str) -> list[dict[str, Any]]:
             {
                 "icon": "coin-check",
                 "tone": "warn",
-                "title": _("%(count)s requests cannot be charged without a person")
+                "title": ngettext(
+                    "%(count)s charge needs a person",
+                    "%(count)s charges need a person",
+                    unreadable,
+                )
                 % {"count": unreadable},
                 "text": REASONS[worst].means,
                 "side": _oldest(found.pending),
@@ -137,7 +146,7 @@ def _money_items(found: Figures, requests: str) -> list[dict[str, Any]]:
 
 def _stats(found: Figures) -> list[dict[str, Any]]:
     requests = reverse("requests")
-    return [
+    cards = [
         {
             "label": _("In flight"),
             "value": str(found.dispatched),
@@ -163,6 +172,7 @@ def _stats(found: Figures) -> list[dict[str, Any]]:
             "href": reverse("accounts"),
         },
     ]
+    return [{"nano": None, "trend": None, **card} for card in cards]
 
 
 def _oldest(backlog: Backlog) -> str:

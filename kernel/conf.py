@@ -1,13 +1,14 @@
 """Every limit and setting: name, default, bounds, unit. The one table.
 
-Each row is read from the environment as `BAILING_<NAME>` (upper case); a value out of bounds stops the
-start with a message that names it. Code reads `conf.<name>`; tests use `with override(name=value)`.
+Each row is read from the environment as `BAILING_<NAME>` (upper case); a value out of bounds stops
+the start with a message that names it. Code reads `conf.<name>`; tests use `override(name=value)`.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 KIB, MIB = 1024, 1024 * 1024
@@ -49,7 +50,6 @@ SETTINGS: dict[str, Setting] = {
     "rate_usd_per_million_max": Setting(1_000, 1, 10**9, "a higher rate must be confirmed"),
     "rate_microusd_per_million_min": Setting(500, 0, 10**9, "a lower rate must be confirmed"),
     "body_chunk_bytes": Setting(MIB, KIB, 8 * MIB, "one stored piece of a body"),
-    "stream_queue_chunks_max": Setting(256, 1, 10_000, "chunks waiting for a slow client"),
     "result_save_seconds_max": Setting(600, 1, 86400, "retrying to save a result"),
     "token_cache_seconds": Setting(2, 0, 60, "a revoked token may still work this long"),
     # outgoing HTTP (E)
@@ -85,20 +85,25 @@ SETTINGS: dict[str, Setting] = {
 
 
 class Conf:
-    """Reads each setting once from the environment; attribute access gives the number."""
+    """Attribute access gives the number. The environment is read once, at the first access.
 
-    def __init__(self, environ: dict[str, str] | None = None):
-        source = os.environ if environ is None else environ
-        self._values = {
-            name: _parse(name, row, source.get(f"BAILING_{name.upper()}"))
+    Not earlier: `.env` is loaded by Django's settings, which import this module first.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ):
+        self._environ = environ
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        return {
+            name: _parse(name, row, self._environ.get(f"BAILING_{name.upper()}"))
             for name, row in SETTINGS.items()
         }
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            raise AttributeError(f"no setting named {name}") from None
+        if name not in SETTINGS:
+            raise AttributeError(f"no setting named {name}")
+        return self._values[name]
 
 
 def _parse(name: str, row: Setting, text: str | None) -> Any:
@@ -122,8 +127,8 @@ def override(**values: Any) -> Iterator[Conf]:
     unknown = set(values) - set(SETTINGS)
     if unknown:
         raise ValueError(f"no such setting: {sorted(unknown)}")
-    before = dict(conf._values)
-    conf._values.update(values)
+    before = conf._values
+    conf._values = {**before, **values}
     try:
         yield conf
     finally:

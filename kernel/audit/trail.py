@@ -22,8 +22,8 @@ REASON_CHARS_MAX = 4000
 class Actor:
     """Who acts: kind in user, token, system, command; `id` names the person, token or process.
 
-    `request_id` is the HTTP request the act came with. `act_key` is the key of one rendered form: an
-    act happens at most once per key, however often the form is sent.
+    `request_id` is the HTTP request the act came with. `act_key` is the key of one rendered form:
+    an act happens at most once per key, however often the form is sent.
     """
 
     kind: str
@@ -62,9 +62,10 @@ def append_in_tx(
     after: Mapping[str, Any] | None = None,
     reason: str = "",
 ) -> AuditRow:
-    """Append one row to the chain of `<kind>:<object_id>`; two appends at once retry the block (M2).
+    """Append one row to the chain of `<kind>:<object_id>` (M2).
 
-    AlreadyDone when the actor's `act_key` was used before: the whole act is rolled back.
+    Two appends to one chain at once run the block again. AlreadyDone when the actor's `act_key` was
+    used before: the whole act is rolled back.
     """
     if actor.act_key and AuditRow.objects.filter(act_key=actor.act_key).exists():
         raise AlreadyDone("This form was sent before.")
@@ -84,7 +85,8 @@ def append_in_tx(
         action=action,
         before_text=_text(before),
         after_text=_text(after),
-        reason=reason[:REASON_CHARS_MAX],
+        # A lone surrogate cannot be hashed, nor stored.
+        reason=reason[:REASON_CHARS_MAX].encode("utf-8", "replace").decode(),
         request_id=actor.request_id,
         act_key=actor.act_key or None,
         previous_sha256=last["sha256"] if last else GENESIS,
@@ -112,6 +114,7 @@ def digest(row: AuditRow) -> str:
         row.after_text,
         row.reason,
         row.request_id,
+        row.act_key or "",
         row.at.isoformat(timespec="microseconds"),
     )
     total = hashlib.sha256()
@@ -123,7 +126,7 @@ def digest(row: AuditRow) -> str:
 
 @reading
 def verify(*, subject_prefix: str = "") -> list[ChainFault]:
-    """Walk every chain; returns what was edited, removed or reordered. A cut tail is not visible."""
+    """Walk every chain; returns what was edited, removed or reordered. A cut tail does not show."""
     return list(_faults(subject_prefix))
 
 

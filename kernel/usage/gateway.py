@@ -164,7 +164,7 @@ class Gateway:
         return await asyncio.shield(ready)
 
     async def submit(self, submission: Submission) -> Admission | Flight:
-        """Admit and, if this submission created the request, generate. A repeat is an Admission (A8).
+        """Admit and, if that created the request, generate. A repeat is an Admission (A8).
 
         Shielded: once admission began, the request goes on whatever happens to the caller.
         """
@@ -288,7 +288,8 @@ class Gateway:
 
     async def _renew(self) -> None:
         while self._running:
-            await asyncio.sleep(conf.dispatch_renewal_seconds)
+            # Twice within a lease, also where somebody made the lease short.
+            await asyncio.sleep(min(conf.dispatch_renewal_seconds, conf.dispatch_lease_seconds / 3))
             ids = sorted(self._running)
             if not ids:
                 return

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from django.db import connection
 
 from tests.support.product import make_account, make_service
 from tests.support.provider import ProviderProcess
@@ -28,3 +29,10 @@ def shop(kernel_db: None, provider: ProviderProcess) -> ProviderProcess:
     make_account()
     make_service(base_url=provider.base_url)
     return provider
+
+
+@pytest.fixture
+def server_db(kernel_db: None) -> None:
+    """kernel_db, for what only a database server does; the suite `mysql` runs these tests."""
+    if connection.vendor != "mysql":
+        pytest.skip("this is about MySQL and MariaDB: the suite `mysql` runs it")

@@ -39,7 +39,8 @@ BASIC_SCOPES = ("usage:write", "usage:read")
 
 def make_account(account_id: str = "acme", **fields: Any) -> Account:
     """An account; `fields` are those of create_account."""
-    return usage.create_account(account_id=account_id, name=account_id, actor=OPERATOR, **fields)
+    values = {"name": account_id[:120], **fields}
+    return usage.create_account(account_id=account_id, actor=OPERATOR, **values)
 
 
 def make_service(
@@ -96,7 +97,9 @@ def reread(row: Request) -> Request:
 
 
 def ledger_total(account_id: str = "acme") -> int:
-    return sum(LedgerRow.objects.filter(account_id=account_id).values_list("amount_nano", flat=True))
+    return sum(
+        LedgerRow.objects.filter(account_id=account_id).values_list("amount_nano", flat=True)
+    )
 
 
 def assert_invariants() -> None:

@@ -224,7 +224,7 @@ def _command(
     if mariadb:
         command += ["--skip-name-resolve", "--innodb-log-file-size=64M"]
     else:
-        command += ["--mysqlx=OFF"]
+        command += ["--mysqlx=OFF", "--secure-file-priv=NULL"]
     # Linux ends the server when its starter dies: a killed test run leaves no server behind.
     if setpriv := shutil.which("setpriv"):
         command = [setpriv, "--pdeathsig", "KILL", *command]

@@ -70,6 +70,7 @@ class KernelCommand(BaseCommand):
             with plain_errors():
                 _check_characters(options)
                 self.run(options)
+                self.stdout.flush()
         except BrokenPipeError:  # whoever read the output has seen enough, e.g. `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(EXIT_FAILED) from None

@@ -49,13 +49,14 @@ class Progress:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over one run of a pass."""
+    """Sums over one run of a pass, and the failure that ended it early ('' = none)."""
 
     pages: int = 0
     scanned: int = 0
     settled: int = 0
     deferred: int = 0
     failed: int = 0
+    error_code: str = ""
 
     def add(self, report: PageReport) -> None:
         self.pages += 1
@@ -149,6 +150,7 @@ class Pass:
             self.backoff.failed()
             error_code = type(error).__name__
             log.exception("pass %s has a defect and backs off", self.name)
+        totals.error_code = error_code
         await self._publish_failure(totals, started_at=started_at, error_code=error_code)
         return self.progress
 

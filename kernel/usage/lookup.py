@@ -45,7 +45,7 @@ def result_body(*, request: Request) -> bytes:
     if request.purged_at is not None:
         raise Gone(
             "The saved answer was removed after its retention.",
-            next_action="The metering and the ledger row stay; use a new operation id to generate again.",
+            next_action="Metering and ledger row stay; use a new operation id to generate again.",
         )
     body = read_body(request_id=request.id, kind="result")
     if body is None:
@@ -98,7 +98,9 @@ def explain_charge(*, request: Request) -> Explanation:
     trouble: list[str] = []
     facts = _stored_object(ledger.lines_text, "ledger row", trouble) if ledger else {}
     usage = _stored_object(request.usage_text, "metering", trouble)
-    price = facts.get("price") or _stored_object(request.price_text, "price", trouble)
+    price = facts.get("price")
+    if not isinstance(price, dict):
+        price = _stored_object(request.price_text, "price", trouble)
     lines: tuple[Line, ...] = ()
     charge = amount = None
     try:

@@ -35,7 +35,7 @@ class Command(KernelCommand):
         listing = self.add_act(acts, "list", self._list, help="List all accounts.")
         add_json(listing)
         show = self.add_act(acts, "show", self._show, help="Show one account and where it stands.")
-        show.add_argument("id")
+        show.add_argument("id", help="the account")
         add_json(show)
         change = self.add_act(
             acts,
@@ -43,7 +43,7 @@ class Command(KernelCommand):
             self._change,
             help="Change an account. Requests that are admitted already keep their multiplier.",
         )
-        change.add_argument("id")
+        change.add_argument("id", help="the account")
         change.add_argument("--name", help="for people")
         _add_money(change, cap=f"refuse requests that could pass it; '{NO_CAP}' removes it")
         for option, what in (

@@ -109,8 +109,8 @@ class Command(KernelCommand):
         gap = _gap(found)
         if gap is not None:
             self.say(
-                f"The provider's own figure is ${found.usage['reported_cost_usd']}"
-                f" ({gap} against the reference cost); it is evidence, never a charge."
+                f"The provider's own figure is {gap} than the reference cost;"
+                " it is evidence, never a charge."
             )
 
     def _no_charge(self, found: Explanation) -> None:
@@ -171,7 +171,10 @@ def _gap(found: Explanation) -> str | None:
         gap = reported_gap(found.charge.reference_usd, found.usage.get("reported_cost_usd"))
     except ArithmeticError:
         return None
-    return None if gap is None else f"{'+' if gap >= 0 else '-'}${decimal_text(abs(gap))}"
+    if gap is None:
+        return None
+    cost = decimal_text(found.charge.reference_usd + gap)
+    return f"${cost}, ${decimal_text(abs(gap))} {'less' if gap < 0 else 'more'}"
 
 
 def _plain(found: Explanation) -> dict[str, Any]:

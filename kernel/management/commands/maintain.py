@@ -7,7 +7,6 @@ import logging
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
@@ -135,22 +134,14 @@ async def _to_its_end(kernel: Kernel, each: Pass, stop: asyncio.Event) -> Outcom
             await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 continue  # interrupted; close() drains what has started
-            outcome.trouble = _trouble_of(running, each)
+            if each.totals.error_code:
+                outcome.trouble = f"stopped by {each.totals.error_code}, backs off"
             _add(outcome.sums, each.totals)
             if not each.progress.has_more:
                 break
     finally:
         stopping.cancel()
     return outcome
-
-
-def _trouble_of(running: asyncio.Task[Any], each: Pass) -> str:
-    error = running.exception()
-    if error is not None:
-        return f"failed with {type(error).__name__}"
-    if each.backoff.wait_seconds:
-        return "the database failed; it backs off"
-    return ""
 
 
 def _add(sums: Totals, more: Totals) -> None:

@@ -23,15 +23,15 @@ class Command(KernelCommand):
             acts, "add", self._add, help="Add a person; prints a password once.", more=ROLES_HELP
         )
         add.add_argument("name", help="the name to sign in with")
-        add.add_argument("--role", required=True, choices=tuple(access.ROLES))
+        add.add_argument("--role", required=True, choices=tuple(access.ROLES), help="see below")
         add_json(add)
         listing = self.add_act(acts, "list", self._list, help="List people and their roles.")
         add_json(listing)
         change = self.add_act(
             acts, "change", self._change, help="Change a role, access or password.", more=ROLES_HELP
         )
-        change.add_argument("name")
-        change.add_argument("--role", choices=tuple(access.ROLES))
+        change.add_argument("name", help="the name they sign in with")
+        change.add_argument("--role", choices=tuple(access.ROLES), help="see below")
         change.add_argument("--active", choices=("yes", "no"), help="'no' closes their access")
         change.add_argument(
             "--new-password",

@@ -46,7 +46,7 @@ class Command(KernelCommand):
             help="Change a service. What was admitted before keeps its price, and is not sent on"
             " the changed route: cancel it and submit it anew.",
         )
-        change.add_argument("id")
+        change.add_argument("id", help="the service")
         change.add_argument("--base-url", metavar="URL", help="the provider's address, with /v1")
         change.add_argument("--model", help="the model's name at the provider")
         _add_options(change, clears=CLEARS)
@@ -61,7 +61,7 @@ class Command(KernelCommand):
             self._retire,
             help="Take a service out of use; its requests and charges stay.",
         )
-        retire.add_argument("id")
+        retire.add_argument("id", help="the service")
         retire.add_argument("--reason", default="", help="why, for the audit trail")
 
     def _add(self, options: Options) -> None:

@@ -7,7 +7,7 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 
 from kernel import audit
-from kernel.errors import Conflict, InvalidInput, NotFound
+from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
 from kernel.transactions import reading, transaction
 
 # Each role may do what the ones before it may, but for approver, who only adds decisions to viewing.
@@ -82,16 +82,20 @@ def change_person(
     active: bool | None = None,
     password: str | None = None,
     reason: str = "",
+    version: int | None = None,
 ) -> User:
     """Change a person's role, password or access; a new password ends their sign-ins.
 
-    Nobody changes themselves. NotFound, InvalidInput.
+    `version` is what person_version() said when the form was shown; LostRace when somebody acted
+    meanwhile. Nobody changes themselves. NotFound, InvalidInput.
     """
     user = User.objects.select_for_update().filter(username=name).first()
     if user is None:
         raise NotFound(f"no person named {name}")
     if actor.kind == "user" and actor.id == name:
         raise InvalidInput("ask another administrator to change your own access", field="name")
+    if version is not None and person_version(user=user) != version:
+        raise LostRace(f"{name} was changed meanwhile")
     before = {"role": role_of(user), "active": user.is_active}
     if role is not None:
         _check_role(role)
@@ -124,6 +128,11 @@ def change_person(
 def list_people() -> list[User]:
     """All people by name, with their groups loaded."""
     return list(User.objects.prefetch_related("groups").order_by("username")[:500])
+
+
+def person_version(*, user: User) -> int:
+    """Which state of the person a form shows: the number of acts on them. One query."""
+    return audit.length(kind="person", object_id=_subject(user))
 
 
 def role_of(user: User) -> str:

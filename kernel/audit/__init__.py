@@ -1,5 +1,13 @@
 """Audit: who did what, when and why; append-only and chained."""
 
-from kernel.audit.trail import SYSTEM, Actor, AlreadyDone, ChainFault, append_in_tx, verify
+from kernel.audit.trail import (
+    SYSTEM,
+    Actor,
+    AlreadyDone,
+    ChainFault,
+    append_in_tx,
+    length,
+    verify,
+)
 
-__all__ = ["SYSTEM", "Actor", "AlreadyDone", "ChainFault", "append_in_tx", "verify"]
+__all__ = ["SYSTEM", "Actor", "AlreadyDone", "ChainFault", "append_in_tx", "length", "verify"]

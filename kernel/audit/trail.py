@@ -100,6 +100,13 @@ def append_in_tx(
     return row
 
 
+@reading
+def length(*, kind: str, object_id: str) -> int:
+    """How many acts the chain of one object holds: a version for objects that have none."""
+    rows = AuditRow.objects.filter(subject=f"{kind}:{object_id}").order_by("-sequence")
+    return rows.values_list("sequence", flat=True).first() or 0
+
+
 def digest(row: AuditRow) -> str:
     """sha256 over every field, length-prefixed so that no two rows share a text."""
     parts = (

@@ -34,16 +34,23 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class DispatchOrder:
-    """Asks for the fence of one admitted request. `token` is made before the commit, once."""
+    """Asks for the fence of one admitted request. `token` is made before the commit, once.
+
+    With an `actor` the dispatch is that person's act: audited, with `reason`, in its transaction.
+    """
 
     request_id: str
     owner: str
     token: str
+    actor: audit.Actor | None = None
+    reason: str = ""
 
 
-def order(*, request_id: str, owner: str) -> DispatchOrder:
+def order(
+    *, request_id: str, owner: str, actor: audit.Actor | None = None, reason: str = ""
+) -> DispatchOrder:
     """A dispatch order with a fresh fence token."""
-    return DispatchOrder(request_id, owner, new_id("fnc"))
+    return DispatchOrder(request_id, owner, new_id("fnc"), actor, reason)
 
 
 @transaction
@@ -51,7 +58,8 @@ def dispatch(*, items: Sequence[DispatchOrder]) -> list[Fence | Exception]:
     """Move admitted requests to dispatched under their fences, before any byte leaves (A4).
 
     An outcome is the Fence, or LostRace when the request is not admitted any more, or Conflict
-    `service_changed` when the service was changed or retired since admission.
+    `service_changed` when the service was changed or retired since admission. AlreadyDone fails the
+    batch; its items then run one by one.
     """
     now = clock.db_now()
     lease = now + timedelta(seconds=conf.dispatch_lease_seconds)
@@ -81,10 +89,20 @@ def dispatch(*, items: Sequence[DispatchOrder]) -> list[Fence | Exception]:
             "id = %s AND result_state = %s",
             [item.request_id, Result.ADMITTED],
         )
-        if moved == 1:
-            outcomes.append(Fence(item.request_id, item.owner, item.token, lease, service))
-        else:
+        if moved != 1:
             outcomes.append(_not_admitted())
+            continue
+        if item.actor is not None:
+            audit.append_in_tx(
+                actor=item.actor,
+                action="request.dispatch",
+                kind="request",
+                object_id=item.request_id,
+                before={"result_state": Result.ADMITTED},
+                after={"result_state": Result.DISPATCHED},
+                reason=item.reason,
+            )
+        outcomes.append(Fence(item.request_id, item.owner, item.token, lease, service))
     return outcomes
 
 
@@ -114,17 +132,29 @@ def confirm_dispatch(*, items: Sequence[DispatchOrder]) -> list[Fence | Exceptio
 
 
 @transaction
-def cancel(*, request_id: str, actor: audit.Actor, reason: str = "") -> str:
+def cancel(
+    *,
+    request_id: str,
+    actor: audit.Actor,
+    reason: str = "",
+    seen_updated_at: datetime | None = None,
+) -> str:
     """Cancel an admitted or dispatched request; returns its new billing state (A3, A7, A16).
 
     Before dispatch nothing is owed and the hold is released. After it, the call goes on unheard:
-    what it used is recorded and charged. LostRace when the request has ended, NotFound when there
-    is none.
+    what it used is recorded and charged. LostRace when the request has ended, or changed since
+    `seen_updated_at`; NotFound when there is none.
     """
     now = clock.db_now()
     row = Request.objects.select_for_update().filter(id=request_id).first()
     if row is None:
         raise NotFound(f"no request {request_id}")
+    if seen_updated_at is not None and row.updated_at != seen_updated_at:
+        raise LostRace(
+            f"request {request_id} changed; it is {row.result_state} now",
+            result_state=row.result_state,
+            billing_state=row.billing_state,
+        )
     if row.result_state == Result.CANCELLED:
         return row.billing_state
     if row.result_state not in RESULT.moves_to(Result.CANCELLED):

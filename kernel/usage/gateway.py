@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import DatabaseError, DataError, InterfaceError
 
-from kernel import clock
+from kernel import audit, clock
 from kernel.conf import conf
 from kernel.errors import KernelError, NotSent, PeerError, Unavailable
 from kernel.http import Door
@@ -172,10 +172,13 @@ class Gateway:
         self._background.start("generation", self._admit_and_run(submission, ready))
         return await asyncio.shield(ready)
 
-    async def dispatch(self, request: Request) -> Flight:
-        """Generate an admitted request under its original identity (A3)."""
+    async def dispatch(
+        self, request: Request, *, actor: audit.Actor | None = None, reason: str = ""
+    ) -> Flight:
+        """Generate an admitted request under its original identity (A3); `actor`: audited."""
         flight = Flight(request)
-        self._background.start("generation", self._run(flight, raw=None))
+        asked = order(request_id=request.id, owner=self.owner, actor=actor, reason=reason)
+        self._background.start("generation", self._run(flight, asked, raw=None))
         return flight
 
     async def _admit_only(self, submission: Submission, ready: asyncio.Future[Admission]) -> None:
@@ -193,7 +196,8 @@ class Gateway:
             return
         flight = Flight(admission.request)
         _set(ready, flight)
-        await self._run(flight, raw=submission.body)
+        asked = order(request_id=admission.request.id, owner=self.owner)
+        await self._run(flight, asked, raw=submission.body)
 
     async def _admitted(
         self, submission: Submission, ready: asyncio.Future[Any]
@@ -207,14 +211,12 @@ class Gateway:
                 raise
             return None
 
-    async def _run(self, flight: Flight, *, raw: bytes | None) -> None:
+    async def _run(self, flight: Flight, asked: DispatchOrder, *, raw: bytes | None) -> None:
         request = flight.request
         try:
             if raw is None:
                 raw = await self._database.in_tx(read_body, request_id=request.id, kind="request")
-            flight.dispatched(
-                await self._dispatch.put(order(request_id=request.id, owner=self.owner))
-            )
+            flight.dispatched(await self._dispatch.put(asked))
             self._running[request.id] = flight
             self._keep_renewing()
             try:

@@ -57,10 +57,14 @@ class Command(BaseCommand):
     @contextlib.contextmanager
     def _demo_provider(self) -> Iterator[DemoProvider]:
         port = int(os.environ.get("BAILING_DEMO_PORT", demo_data.PORT))
+        pace = {
+            "latency_ms": float(os.environ.get("BAILING_DEMO_LATENCY_MS", "0")),
+            "chunk_ms": float(os.environ.get("BAILING_DEMO_CHUNK_MS", "0")),
+        }
         try:
-            provider = start_provider(port=port)
+            provider = start_provider(port=port, **pace)
         except DemoProviderFailed:
-            provider = start_provider()
+            provider = start_provider(**pace)
         with provider:
             demo_data.ensure_demo_service(provider_url=provider.url)
             yield provider

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from django.contrib.auth.models import Group
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render, resolve_url
@@ -32,6 +31,7 @@ PERMISSIONS: dict[str, str | Promise] = {
     "people": gettext_lazy("manage people and roles"),
 }
 
+# What each of the kernel's roles may do here; kernel/access/people.py makes the groups.
 ROLES: dict[str, frozenset[str]] = {
     "viewer": frozenset({"view"}),
     "approver": frozenset({"view", "decide"}),
@@ -59,11 +59,6 @@ class Ability:
 
     def __bool__(self) -> bool:
         return self.allowed
-
-
-def ensure_roles() -> list[str]:
-    """Creates the missing groups; returns the names of the new ones. Run by db_init; repeatable."""
-    return [name for name in ROLES if Group.objects.get_or_create(name=name)[1]]
 
 
 def roles_of(user: Any) -> tuple[str, ...]:

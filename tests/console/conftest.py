@@ -10,7 +10,7 @@ from django.core.cache import cache
 from django.template import Context, Template
 from django.test import Client, RequestFactory
 
-from console.access import ensure_roles
+from kernel.access import ensure_roles
 from tests.console import urls
 
 SignIn = Callable[..., Client]

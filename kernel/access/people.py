@@ -64,7 +64,9 @@ def add_person(*, name: str, role: str, password: str, actor: audit.Actor) -> Us
             " ".join(texts), field="name" if field == "username" else field
         ) from None
     _check_password(password, user)
-    if User.objects.filter(username__iexact=user.username).exists():
+    # Compared here: whether a database folds case depends on the column's collation.
+    taken = {name.casefold() for name in User.objects.values_list("username", flat=True)}
+    if user.username.casefold() in taken:
         raise Conflict(f"a person named {user.username} exists", field="name")
     user.set_password(password)
     user.save(force_insert=True)

@@ -13,6 +13,8 @@ from tests.support.environment import flag_is_set
 from tests.support.mariadb_server import Server, the_server
 from tests.support.owned import OwnedDirectory, remove_stale
 
+pytest_plugins = ["tests.support.house_fixtures"]
+
 SQLITE_PREFIX = "bz-sqlite-"
 DEFAULT_FLAG = "BAILING_USAGE_TEST_MYSQL"
 DATABASE_FIXTURES = {"kernel_db", "db", "transactional_db", "django_db_serialized_rollback"}

@@ -1,0 +1,78 @@
+"""Windows around the settlement commit (K1): each result is charged once, whoever does it."""
+
+import pytest
+
+from tests.support import lives
+from tests.support.house import SETTLEMENT, House
+
+pytestmark = pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST")
+
+
+def _is_charged_once(house: House, op: str) -> None:
+    second = house.kernel()
+    house.wait_states(op, "complete", "settled")
+    house.wait_maintained(second)
+    assert house.client(second).post(op).replayed
+    assert [row["amount_nano"] for row in house.ledger(op)] == [lives.CHARGE_NANO]
+    assert house.account()["consumed_nano"] == lives.CHARGE_NANO
+    assert house.account()["held_nano"] == 0
+    assert house.provider.count(op) == 1
+
+
+def test_killed_before_the_settlement_commit_maintenance_charges_what_was_left(
+    house: House,
+) -> None:
+    op = house.operation()
+    house.killed_at("settle", "before", op)
+    assert house.states(op) == ("complete", "pending", "")
+    assert house.ledger(op) == []
+    _is_charged_once(house, op)
+    house.verify()
+
+
+def test_killed_after_the_settlement_commit_nothing_is_charged_again(house: House) -> None:
+    op = house.operation()
+    house.killed_at("settle", "after", op)
+    assert house.states(op) == ("complete", "settled", "")
+    _is_charged_once(house, op)
+    house.verify()
+
+
+def test_killed_while_the_ok_of_the_settlement_was_withheld_nothing_is_charged_again(
+    house: House,
+) -> None:
+    op = house.operation()
+    house.killed_awaiting_ok(SETTLEMENT, op)
+    assert house.states(op) == ("complete", "settled", "")
+    _is_charged_once(house, op)
+    house.verify()
+
+
+def test_a_living_process_whose_settlement_was_not_acknowledged_charges_once(house: House) -> None:
+    op = house.operation()
+    first = house.kernel(through_proxy=True)
+    house.on_commit(containing=SETTLEMENT, action="withhold_ok")
+    assert house.client(first).post(op).status == 200
+    house.wait_states(op, "complete", "settled")
+    _is_charged_once(house, op)
+    house.verify()
+
+
+def test_killed_in_the_middle_of_a_page_of_fifty_each_of_them_is_charged_once(
+    house: House,
+) -> None:
+    with house.office():
+        for number in range(50):
+            lives.complete(f"op-{number}")
+    first = house.kernel(stops=[("settle", "before")])
+    first.wait_stopped("settle", "before")
+    house.kill(first)
+    assert house.account()["consumed_nano"] == 0
+    second = house.kernel()
+    house.wait_states("op-49", "complete", "settled")
+    house.wait_maintained(second)
+    assert house.account()["consumed_nano"] == 50 * lives.CHARGE_NANO
+    assert house.account()["held_nano"] == 0
+    (count,) = house.rows("SELECT COUNT(DISTINCT request_id) AS n FROM bz_usage_ledger")
+    assert count["n"] == 50
+    house.verify()

@@ -1,0 +1,238 @@
+"""One case of the proof: a schema, a provider, an account; kernels that die and are replaced.
+
+first = house.kernel(stops=[("dispatch", "after")])
+house.client(first).post_later(operation)
+first.wait_stopped("dispatch", "after")
+house.kill(first)
+second = house.kernel()
+...
+house.verify()                         # K2, for everything this case did
+"""
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import MySQLdb.cursors
+
+from kernel.access import issue_token
+from tests.support import lives, promises
+from tests.support.client import Answer, Client
+from tests.support.faults import Fault, FaultRecord, Violation
+from tests.support.kernel_process import KernelProcess, Place
+from tests.support.mariadb_server import Server
+from tests.support.mysql_proxy import MysqlProxy
+from tests.support.mysql_rules import Rule
+from tests.support.provider import ProviderProcess
+from tests.support.schemas import django_on
+from tests.support.wait import wait_until
+
+WAIT_SECONDS = 30.0
+# The statement by which a transaction is known to the proxy.
+ADMISSION = r"^INSERT INTO `?bz_usage_requests\b"
+DISPATCH = r"^UPDATE `?bz_usage_requests\b.*'dispatched'"
+RESULT = r"^UPDATE `?bz_usage_requests\b.*'complete'"
+SETTLEMENT = r"^INSERT INTO `?bz_usage_ledger\b"
+SCOPES = ("usage:read", "usage:write")
+
+
+class House:
+    """Starts what a case needs and looks at what is really there, beside the product."""
+
+    def __init__(self, *, server: Server, url: str, provider: ProviderProcess, record: FaultRecord):
+        self.server, self.url, self.provider, self._record = server, url, provider, record
+        self.proxy = MysqlProxy(server.host, server.port)
+        self.mutant = ""
+        self.verified = False
+        self.faults: list[Fault] = []
+        self.name = secrets.token_hex(4)
+        self.token = ""
+        # What this case saw: request ids per operation, and every answer to a POST.
+        self.identities: dict[str, set[str]] = {}
+        self.answers: list[tuple[str, Answer]] = []
+        self._kernels: list[KernelProcess] = []
+        self._started_at: dict[int, Any] = {}
+
+    def open(self, *, cap_nano: int | None = lives.CAP_NANO) -> None:
+        """An account with a cap, a priced service at the test's provider, a token."""
+        self.proxy.start()
+        self.provider.reset()
+        with self.office():
+            lives.open_account(cap_nano=cap_nano)
+            lives.add_service(base_url=self.provider.base_url)
+            _, self.token = issue_token(
+                account_id=lives.ACCOUNT, name="tests", scopes=SCOPES, actor=lives.ACTOR
+            )
+
+    def close(self) -> None:
+        for kernel in self._kernels:
+            kernel.stop()
+        self.proxy.stop()
+
+    # --- what happens -------------------------------------------------------------------------
+
+    def operation(self, name: str = "op") -> str:
+        """An operation id that no other case uses: the provider's file is one for the run."""
+        return f"{name}-{self.name}"
+
+    def kernel(
+        self,
+        *,
+        stops: Sequence[Place] = (),
+        through_proxy: bool = False,
+        **limits: str,
+    ) -> KernelProcess:
+        """A running kernel; each place it is to stop at is a planned fault."""
+        url = self.proxy.url(self.url) if through_proxy else self.url
+        kernel = KernelProcess(url, stops=stops, mutant=self.mutant, limits=limits)
+        for name, when, *_ in stops:
+            self.plan(f"stop {when} {name}", lambda n=name, w=when: kernel.has_stopped(n, w))
+        self._kernels.append(kernel)
+        (now,) = self.rows("SELECT UTC_TIMESTAMP(6) AS at")
+        kernel.start()
+        self._started_at[kernel.pid] = now["at"]
+        return kernel
+
+    def client(self, kernel: KernelProcess) -> Client:
+        """A client of one kernel, with the case's token; verify() knows what it was answered."""
+        return Client(kernel.port, self.token, on_answer=self.saw)
+
+    def saw(self, operation: str, answer: Answer) -> None:
+        """Remember what a client was answered."""
+        self.answers.append((operation, answer))
+        if answer.request_id:
+            self.identities.setdefault(operation, set()).add(answer.request_id)
+
+    def kill(self, kernel: KernelProcess) -> None:
+        """The real SIGKILL."""
+        kernel.kill()
+        self._record.kills += 1
+
+    def killed_at(self, name: str, when: str, operation: str, **fields: Any) -> Answer:
+        """A first kernel gets a POST and is killed where it stands; what its client got."""
+        first = self.kernel(stops=[(name, when)])
+        posted = self.client(first).post_later(operation, **fields)
+        first.wait_stopped(name, when)
+        self.kill(first)
+        return posted.result()
+
+    def killed_awaiting_ok(self, containing: str, operation: str, **fields: Any) -> Answer:
+        """The same, killed while the proxy keeps the server's OK of a COMMIT back."""
+        first = self.kernel(through_proxy=True)
+        rule = self.on_commit(containing=containing, action="hold_ok")
+        posted = self.client(first).post_later(operation, **fields)
+        assert rule.wait_fired(WAIT_SECONDS).outcome == "committed"
+        self.kill(first)
+        return posted.result()
+
+    def plan(self, name: str, has_fired: Any) -> None:
+        """Note a fault that must have happened when the case is verified."""
+        self.faults.append(Fault(name, has_fired))
+
+    def provider_does(self, behaviour: str, operation: str, **params: Any) -> None:
+        """What the provider does with the next call of an operation; planned as a fault."""
+        self.provider.next(behaviour, marker=operation, **params)
+        self.plan(
+            f"provider: {behaviour}",
+            lambda: any(c.behaviour == behaviour for c in self.provider.calls(operation)),
+        )
+
+    def on_commit(self, *, containing: str, action: str) -> Rule:
+        """What the proxy does with the COMMIT of a transaction; planned as a fault."""
+        rule = self.proxy.on_commit(containing=containing, action=action)
+        self.plan(str(rule), lambda: rule.fired_count > 0)
+        return rule
+
+    @contextlib.contextmanager
+    def office(self) -> Iterator[None]:
+        """The product's verbs in this process and thread, on the case's database."""
+        with django_on(self.url):
+            yield
+
+    # --- what is really there -----------------------------------------------------------------
+
+    def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        """Rows of a SELECT on a connection of its own, beside every verb."""
+        schema = urlsplit(self.url).path.removeprefix("/")
+        connection = self.server.connect(schema, cursorclass=MySQLdb.cursors.DictCursor)
+        with contextlib.closing(connection):
+            cursor = connection.cursor()
+            cursor.execute(statement, values)
+            return list(cursor.fetchall())
+
+    def request(self, operation: str) -> dict[str, Any]:
+        """The request row of an operation; {} when there is none."""
+        found = self.rows("SELECT * FROM bz_usage_requests WHERE operation_id = %s", operation)
+        if not found:
+            return {}
+        row = found[0]
+        self.identities.setdefault(operation, set()).add(row["id"])
+        return row
+
+    def states(self, operation: str) -> tuple[str, str, str]:
+        """Result state, billing state and pending reason."""
+        row = self.request(operation)
+        return row["result_state"], row["billing_state"], row["pending_reason"]
+
+    def wait_states(self, operation: str, *states: str, deadline: float = WAIT_SECONDS) -> None:
+        """Until result state (and billing state, and reason) are these."""
+        wait_until(
+            lambda: self.request(operation) and self.states(operation)[: len(states)] == states,
+            deadline,
+            about=f"{operation} is {' / '.join(states)}",
+            look_every=0.05,
+        )
+
+    def account(self) -> dict[str, Any]:
+        (row,) = self.rows("SELECT * FROM bz_usage_accounts WHERE id = %s", lives.ACCOUNT)
+        return row
+
+    def ledger(self, operation: str) -> list[dict[str, Any]]:
+        """The ledger rows of an operation."""
+        return self.rows(
+            "SELECT l.* FROM bz_usage_ledger l JOIN bz_usage_requests r ON r.id = l.request_id"
+            " WHERE r.operation_id = %s",
+            operation,
+        )
+
+    def wait_maintained(self, kernel: KernelProcess) -> None:
+        """Until a kernel has ended a settlement and a recovery pass of its own, after its start."""
+        since = self._started_at[kernel.pid]
+        wait_until(
+            lambda: (
+                len(
+                    self.rows(
+                        "SELECT 1 FROM bz_pass_status WHERE name IN"
+                        " ('settlement', 'recovery') AND finished_at > %s",
+                        since,
+                    )
+                )
+                == 2
+            ),
+            about="settlement and recovery have run",
+            look_every=0.05,
+        )
+
+    def result_bytes(self, request_id: str) -> bytes:
+        """The stored result, piece by piece."""
+        pieces = self.rows(
+            "SELECT data FROM bz_usage_bodies WHERE request_id = %s AND kind = 'result'"
+            " ORDER BY sequence",
+            request_id,
+        )
+        return b"".join(piece["data"] for piece in pieces)
+
+    # --- what must be true (K2) ---------------------------------------------------------------
+
+    def verify(self) -> None:
+        """Every planned fault fired, and every promise of K2 holds. Raises Violation."""
+        self.verified = True
+        missed = [fault.name for fault in self.faults if not fault.has_fired()]
+        assert not missed, f"planned and never fired: {missed}"
+        broken = promises.broken(self)
+        if broken and not self.mutant:
+            self._record.violations += broken
+        if broken:
+            raise Violation("; ".join(broken))

@@ -1,0 +1,3 @@
+"""Seeded mutants."""
+
+MUTANTS: dict[str, object] = {}

@@ -1,0 +1,97 @@
+"""K2: what must be true after every case, whatever was killed or cut. Checked beside the product.
+
+The provider's file is the truth about calls, rows are read with plain SQL, and what the clients
+were answered is compared with what is stored. The database invariants come last.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kernel import invariants
+
+if TYPE_CHECKING:
+    from tests.support.house import House
+
+
+def broken(house: "House") -> list[str]:
+    """Every promise that does not hold, as a sentence."""
+    requests = {row["operation_id"]: row for row in house.rows("SELECT * FROM bz_usage_requests")}
+    return [
+        *_identity(house, requests),
+        *_calls(house, requests),
+        *_results(house, requests),
+        *_answers(house, requests),
+        *_money(house),
+        *_invariants(house),
+    ]
+
+
+def _identity(house: "House", requests: dict[str, Any]) -> Iterator[str]:
+    """An operation that was seen once is still there, as the same request."""
+    for operation, ids in house.identities.items():
+        if operation not in requests:
+            yield f"{operation} is gone"
+        elif ids != {requests[operation]["id"]}:
+            yield f"{operation} was {sorted(ids)} and is {requests[operation]['id']}"
+
+
+def _calls(house: "House", requests: dict[str, Any]) -> Iterator[str]:
+    """At most one physical call per operation, under its identity, and only once dispatched."""
+    calls = [call for call in house.provider.calls() if call.marker.endswith(house.name)]
+    for operation, count in Counter(call.marker for call in calls).items():
+        if count > 1:
+            yield f"{count} provider calls of {operation}"
+    for call in calls:
+        request_id = requests.get(call.marker, {}).get("id")
+        if call.headers.get("idempotency-key") != request_id:
+            yield f"a provider call of {call.marker} under another identity than {request_id}"
+        if requests.get(call.marker, {}).get("dispatched_at") is None:
+            yield f"a provider call of {call.marker}, which is not dispatched"
+
+
+def _results(house: "House", requests: dict[str, Any]) -> Iterator[str]:
+    """A kept result is whole, hashed, and that of the operation's own call."""
+    sequences = {call.marker: call.sequence for call in house.provider.calls()}
+    for operation, row in requests.items():
+        if row["result_state"] != "complete":
+            continue
+        kept = house.result_bytes(row["id"])
+        if hashlib.sha256(kept).hexdigest() != row["result_sha256"]:
+            yield f"the kept result of {operation} is not what was hashed"
+        if operation in sequences and f"-test-{sequences[operation]}".encode() not in kept:
+            yield f"the kept result of {operation} is not that of its call"
+
+
+def _answers(house: "House", requests: dict[str, Any]) -> Iterator[str]:
+    """Every whole 200 of an operation is the same bytes, and they are the kept ones."""
+    seen: dict[str, set[str]] = {}
+    for operation, answer in house.answers:
+        if answer.status == 200 and not answer.lost:
+            seen.setdefault(operation, set()).add(hashlib.sha256(answer.body).hexdigest())
+    for operation, digests in seen.items():
+        if len(digests) > 1:
+            yield f"clients of {operation} were answered {len(digests)} different bodies"
+        row = requests.get(operation, {})
+        # A stream whose usage report the client did not ask for is shown filtered.
+        if row and not row["hide_usage"] and digests != {row["result_sha256"]}:
+            yield f"a client of {operation} was answered other bytes than are kept"
+
+
+def _money(house: "House") -> Iterator[str]:
+    """At most one ledger row per request, and consumed = sum(ledger)."""
+    rows = house.rows("SELECT request_id, amount_nano FROM bz_usage_ledger")
+    for request_id, count in Counter(row["request_id"] for row in rows).items():
+        if count > 1:
+            yield f"{count} ledger rows of {request_id}"
+    total = sum(row["amount_nano"] for row in rows)
+    if house.account()["consumed_nano"] != total:
+        yield f"consumed is {house.account()['consumed_nano']}, the ledger's sum {total}"
+
+
+def _invariants(house: "House") -> Iterator[str]:
+    with house.office():
+        for report in invariants.check_all():
+            if not report.holds:
+                yield str(report)

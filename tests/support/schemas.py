@@ -1,0 +1,78 @@
+"""A migrated schema per case in a fraction of a second; Django on it in the test's own process."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from django.db import connections
+from django.db.utils import DEFAULT_DB_ALIAS, load_backend
+
+from console.database import database
+from tests.support.environment import child_environment
+from tests.support.mariadb_server import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Schemas:
+    """Clones of one schema that `db_init` made on a server."""
+
+    def __init__(self, server: Server):
+        self._server = server
+        self._template = server.create_schema()
+        command = [sys.executable, "manage.py", "db_init"]
+        environment = child_environment(database_url=self._template)
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+        self._tables = self._describe()
+
+    def clone(self) -> str:
+        """The URL of a fresh schema with every table, and the rows db_init leaves behind."""
+        url = self._server.create_schema()
+        with contextlib.closing(self._server.connect(_name(url))) as connection:
+            cursor = connection.cursor()
+            cursor.execute("SET FOREIGN_KEY_CHECKS = 0")
+            for name, definition in self._tables.items():
+                cursor.execute(definition)
+                source = f"`{_name(self._template)}`.`{name}`"
+                cursor.execute(f"INSERT INTO `{name}` SELECT * FROM {source}")
+        return url
+
+    def drop(self, url: str) -> None:
+        self._server.drop_schema(url)
+
+    def close(self) -> None:
+        self._server.drop_schema(self._template)
+
+    def _describe(self) -> dict[str, str]:
+        with contextlib.closing(self._server.connect(_name(self._template))) as connection:
+            cursor = connection.cursor()
+            cursor.execute("SHOW TABLES")
+            names = [name for (name,) in cursor.fetchall()]
+            definitions = {}
+            for name in names:
+                cursor.execute(f"SHOW CREATE TABLE `{name}`")
+                definitions[name] = cursor.fetchone()[1]
+        return definitions
+
+
+def _name(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")
+
+
+@contextlib.contextmanager
+def django_on(url: str) -> Iterator[None]:
+    """This thread's default connection, and with it every verb, on another database for a block."""
+    entry = database(url, default_path=Path("unused"))
+    complete = connections.configure_settings({DEFAULT_DB_ALIAS: entry})
+    backend = load_backend(entry["ENGINE"])
+    wrapper = backend.DatabaseWrapper(complete[DEFAULT_DB_ALIAS], DEFAULT_DB_ALIAS)
+    before = connections[DEFAULT_DB_ALIAS]
+    connections[DEFAULT_DB_ALIAS] = wrapper
+    try:
+        yield
+    finally:
+        wrapper.close()
+        connections[DEFAULT_DB_ALIAS] = before

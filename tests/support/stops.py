@@ -1,0 +1,86 @@
+"""Places where a kernel child stands still until it is killed or told to go on.
+
+The places are around the one commit function, so each verb has two, with its own name:
+`before` = all written, nothing committed; `after` = committed, nobody told yet. And `answer`,
+before the first byte of an HTTP answer leaves. Nothing of this is in kernel/.
+"""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from kernel import transactions
+
+Scope = MutableMapping[str, Any]
+
+
+class Stops:
+    """The places this process stops at: `[name, "before" | "after", nth]` each."""
+
+    def __init__(
+        self, places: Iterable[tuple[str, str, int]], *, tell: Callable[[tuple[str, ...]], None]
+    ):
+        self._places = {(name, when): nth for name, when, nth in places}
+        self._passed: Counter[tuple[str, str]] = Counter()
+        self._gates = {place: threading.Event() for place in self._places}
+        self._lock = threading.Lock()
+        self._tell = tell
+
+    def release(self, name: str, when: str) -> None:
+        """Let what stands at this place go on."""
+        self._gates[name, when].set()
+
+    def is_here(self, name: str, when: str) -> bool:
+        """Count one passage; whether it is the one to stop at. Announces it."""
+        place = (name, when)
+        if place not in self._places:
+            return False
+        with self._lock:
+            self._passed[place] += 1
+            if self._passed[place] != self._places[place]:
+                return False
+            self._tell(("stopped", name, when))
+        return True
+
+    def at(self, name: str, when: str) -> None:
+        """Stand still here, when it is the place, in the thread that came."""
+        if self.is_here(name, when):
+            self._gates[name, when].wait()
+
+    async def at_async(self, name: str, when: str) -> None:
+        """The same in the event loop, which goes on with everything else."""
+        if self.is_here(name, when):
+            await asyncio.to_thread(self._gates[name, when].wait)
+
+    def around_commits(self) -> None:
+        """Wrap the one commit function: every transaction of the product passes it by name."""
+        real = transactions.commit_unit
+
+        def commit_unit(name: str, attempt: transactions.Attempt, block: Callable[[], Any]) -> Any:
+            def written() -> Any:
+                result = block()
+                self.at(name, "before")
+                return result
+
+            result = real(name, attempt, written)
+            self.at(name, "after")
+            return result
+
+        transactions.commit_unit = commit_unit  # type: ignore[assignment]  # that is the point
+
+    def before_answers(self, application: Any) -> Any:
+        """Wrap an ASGI application: its answers to POST stop before their first byte."""
+
+        async def wrapped(
+            scope: Scope, receive: Any, send: Callable[[Any], Awaitable[None]]
+        ) -> None:
+            async def send_or_stop(message: MutableMapping[str, Any]) -> None:
+                if message["type"] == "http.response.start" and scope.get("method") == "POST":
+                    await self.at_async("answer", "before")
+                await send(message)
+
+            await application(scope, receive, send_or_stop)
+
+        return wrapped

@@ -104,6 +104,11 @@ def test_numbers_that_contradict_each_other_are_inconsistent(changes: dict[str, 
     assert (found.reason, found.meters) == ("inconsistent_usage", {})
 
 
+def test_the_detail_names_both_numbers_of_a_contradiction():
+    found = chat(prompt_tokens_details={"cached_tokens": 11})
+    assert found.detail == "prompt_tokens_details.cached_tokens is 11, more than prompt_tokens 10"
+
+
 def test_a_count_beyond_belief_is_implausible_and_not_clamped():
     assert chat(prompt_tokens=conf.metered_count_max, total_tokens=0).reason is None
     found = chat(prompt_tokens=conf.metered_count_max + 1, total_tokens=0)

@@ -69,6 +69,7 @@ def test_the_bundled_table_is_found_by_exact_id_or_listed_alias():
         ("OpenAI", "gpt-4o"),
         ("azure", "gpt-4o-mini-search-preview-2025-03-11"),
         ("anthropic", "claude-sonnet-4-5-20250929"),
+        ("anthropic", "claude-sonnet-4.5"),
         ("https://api.openai.com", "gpt-4o"),
         ("", "gpt-4o"),
         ("openai", ""),

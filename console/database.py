@@ -26,7 +26,7 @@ def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[
     """
     if not url:
         return _sqlite(str(default_path))
-    parsed = dict(dj_database_url.parse(url))
+    parsed: dict[str, Any] = dict(dj_database_url.parse(url))
     engine = parsed["ENGINE"]
     if engine.endswith("sqlite3"):
         return _sqlite(parsed["NAME"] or str(default_path))

@@ -107,6 +107,7 @@ LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "sign-in"
 
 LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English")]
 LOCALE_PATHS = [BASE_DIR / "console" / "locale"]
 TIME_ZONE = "UTC"
 USE_I18N = True

@@ -146,7 +146,7 @@ def _money_items(found: Figures, requests: str) -> list[dict[str, Any]]:
 
 def _stats(found: Figures) -> list[dict[str, Any]]:
     requests = reverse("requests")
-    cards = [
+    cards: list[dict[str, Any]] = [
         {
             "label": _("In flight"),
             "value": str(found.dispatched),

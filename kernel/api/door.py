@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils.http import parse_etags
 from ninja import NinjaAPI, Schema
 from ninja.errors import HttpError, ValidationError
@@ -59,12 +59,15 @@ api = NinjaAPI(
     docs_url=None,
     urls_namespace="api",
 )
-api.add_exception_handler(KernelError, errors.on_kernel_error)
-api.add_exception_handler(ValidationError, errors.on_validation_error)
-api.add_exception_handler(HttpError, errors.on_http_error)
-for _error in errors.DATABASE_ERRORS:
-    api.add_exception_handler(_error, errors.on_database_error)
-api.add_exception_handler(Exception, errors.on_any_error)
+HANDLERS: tuple[tuple[type[Exception], Any], ...] = (
+    (KernelError, errors.on_kernel_error),
+    (ValidationError, errors.on_validation_error),
+    (HttpError, errors.on_http_error),
+    *((kind, errors.on_database_error) for kind in errors.DATABASE_ERRORS),
+    (Exception, errors.on_any_error),
+)
+for _kind, _handler in HANDLERS:
+    api.add_exception_handler(_kind, _handler)
 
 CHAT_BODY = {
     "requestBody": {
@@ -133,7 +136,7 @@ async def models(request: HttpRequest) -> Any:
 
 
 @api.post(CHAT_PATH, tags=["models"], openapi_extra=CHAT_BODY)
-async def chat_completions(request: HttpRequest) -> HttpResponse:
+async def chat_completions(request: HttpRequest) -> HttpResponseBase:
     """Generate once per operation id; a repeat answers the saved bytes (A5, A8)."""
     caller = caller_of(request, "usage:write")
     wanted = submission(
@@ -295,7 +298,7 @@ async def _repeated(request: HttpRequest, row: Request) -> HttpResponse:
     return render.saved_answer(request, row, body, replayed=True)
 
 
-async def _first_answer(request: HttpRequest, flight: Flight) -> HttpResponse:
+async def _first_answer(request: HttpRequest, flight: Flight) -> HttpResponseBase:
     opened = await flight.wait_opened()
     if isinstance(opened, Streaming):
         return render.live_answer(

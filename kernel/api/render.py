@@ -91,9 +91,9 @@ def _expired() -> KernelError:
 def _error_of(row: Request) -> KernelError:
     names = {"operation_id": row.operation_id, "request_id": row.id}
     if row.result_state == Result.DISPATCHED:
-        error = InFlight("The request was sent; its outcome is not known yet.", **names)
-    elif row.result_state == Result.ADMITTED:
-        error = Conflict(
+        return InFlight("The request was sent; its outcome is not known yet.", **names)
+    if row.result_state == Result.ADMITTED:
+        return Conflict(
             "The request is admitted and was not sent.",
             code="not_dispatched",
             next_action=(
@@ -102,27 +102,25 @@ def _error_of(row: Request) -> KernelError:
             ),
             **names,
         )
-    elif row.result_state == Result.CANCELLED:
-        error = Conflict(
+    if row.result_state == Result.CANCELLED:
+        return Conflict(
             "The request was cancelled.",
             code="cancelled",
             next_action="Use a new operation id to generate.",
             **names,
         )
-    elif row.result_state == Result.FAILED:
-        error = PeerError(
+    if row.result_state == Result.FAILED:
+        return PeerError(
             row.error_text or "The request failed.",
             code=row.error_code or "failed",
             next_action="Nothing more happens under this operation id; use a new one.",
             **names,
         )
-    else:
-        error = OutcomeUnknown(
-            "The request was sent and its outcome is not known. It is never sent again.",
-            next_action="An operator can resolve it; read the operation to see how it ends.",
-            **names,
-        )
-    return error
+    return OutcomeUnknown(
+        "The request was sent and its outcome is not known. It is never sent again.",
+        next_action="An operator can resolve it; read the operation to see how it ends.",
+        **names,
+    )
 
 
 class InFlight(Conflict):

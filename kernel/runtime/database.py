@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -44,7 +45,7 @@ class Database:
         if self._closed:
             raise Unavailable("The kernel is closed.")
         context = contextvars.copy_context()
-        future = self._executor.submit(context.run, verb, **kwargs)
+        future = self._executor.submit(functools.partial(context.run, verb, **kwargs))
         with self._lock:
             self._running.add(future)
         future.add_done_callback(self._forget)

@@ -57,7 +57,7 @@ class Command(BaseCommand):
     @contextlib.contextmanager
     def _demo_provider(self) -> Iterator[DemoProvider]:
         port = int(os.environ.get("BAILING_DEMO_PORT", demo_data.PORT))
-        pace = {
+        pace: dict[str, Any] = {
             "latency_ms": float(os.environ.get("BAILING_DEMO_LATENCY_MS", "0")),
             "chunk_ms": float(os.environ.get("BAILING_DEMO_CHUNK_MS", "0")),
         }

@@ -18,8 +18,9 @@ import time
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, IntegrityError, InterfaceError, connection
 from django.db import transaction as django_transaction
+from django.db.models import Model
 
 from kernel.conf import conf
 from kernel.errors import CommitOutcomeUnknown, KernelError, RetryTransaction
@@ -104,6 +105,15 @@ def requires_transaction(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return run
+
+
+@requires_transaction
+def insert_new_in_tx(row: Model) -> None:
+    """INSERT a row; when its key was taken meanwhile the whole block runs again and then sees it."""
+    try:
+        row.save(force_insert=True)
+    except IntegrityError as error:
+        raise RetryTransaction(f"a row of {row._meta.db_table} met another") from error
 
 
 def reading(function: Callable[P, R]) -> Callable[P, R]:

@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 
 from kernel import audit
 from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
-from kernel.transactions import reading, transaction
+from kernel.transactions import insert_new_in_tx, reading, transaction
 
 # Each role may do what the ones before it may, but for approver, who only adds decisions to viewing.
 ROLES = {
@@ -69,7 +69,7 @@ def add_person(*, name: str, role: str, password: str, actor: audit.Actor) -> Us
     if user.username.casefold() in taken:
         raise Conflict(f"a person named {user.username} exists", field="name")
     user.set_password(password)
-    user.save(force_insert=True)
+    insert_new_in_tx(user)
     user.groups.set([_group(role)])
     _audit(actor, "person.add", user, {"role": role})
     return user

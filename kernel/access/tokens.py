@@ -12,7 +12,7 @@ from kernel import audit, clock
 from kernel.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from kernel.ids import check_text, new_id
 from kernel.models import Account, Token
-from kernel.transactions import reading, transaction
+from kernel.transactions import insert_new_in_tx, reading, transaction
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ def _insert(
         created_by=f"{actor.kind}:{actor.id}"[:160],
         created_at=clock.db_now(),
     )
-    row.save(force_insert=True)
+    insert_new_in_tx(row)
     audit.append_in_tx(
         actor=actor,
         action="token.issue",

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import IntegrityError
-
 from kernel import clock
-from kernel.errors import Conflict, RetryTransaction
+from kernel.errors import Conflict
 from kernel.ids import new_id
 from kernel.models import AuditRow
-from kernel.transactions import reading, requires_transaction
+from kernel.transactions import insert_new_in_tx, reading, requires_transaction
 
 GENESIS = "0" * 64
 REASON_CHARS_MAX = 4000
@@ -93,10 +91,7 @@ def append_in_tx(
         at=clock.db_now(),
     )
     row.sha256 = digest(row)
-    try:
-        row.save(force_insert=True)
-    except IntegrityError as error:
-        raise RetryTransaction("two audit rows of one subject met") from error
+    insert_new_in_tx(row)
     return row
 
 

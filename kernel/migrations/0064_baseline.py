@@ -309,6 +309,11 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "bz_usage_prices",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("provider", "model", "version"), name="bz_usage_price_version"
+                    )
+                ],
             },
         ),
         kernel.ddl.CreateTable(

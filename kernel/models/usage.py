@@ -63,6 +63,11 @@ class Price(models.Model):
 
     class Meta:
         db_table = "bz_usage_prices"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["provider", "model", "version"], name="bz_usage_price_version"
+            ),
+        ]
         indexes = [models.Index(fields=["valid_from_at", "id"], name="bz_usage_price_from")]
 
 

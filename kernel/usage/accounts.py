@@ -11,7 +11,7 @@ from kernel.ids import check_id, check_text
 from kernel.models import Account, Request
 from kernel.money import MULTIPLIER_ONE, NANO_MAX
 from kernel.states import Billing
-from kernel.transactions import reading, transaction
+from kernel.transactions import insert_new_in_tx, reading, transaction
 
 FIELDS = ("name", "cap_nano", "multiplier_millionths", "allow_unpriced", "active")
 
@@ -41,7 +41,7 @@ def create_account(
         raise Conflict(f"an account named {account_id} exists", field="account_id")
     now = clock.db_now()
     row = Account(id=account_id, created_at=now, updated_at=now, **values)
-    row.save(force_insert=True)
+    insert_new_in_tx(row)
     audit.append_in_tx(
         actor=actor, action="account.create", kind="account", object_id=account_id, after=values
     )

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -13,7 +14,7 @@ from kernel.errors import AddressRefused, Conflict, InvalidInput, LostRace, NotF
 from kernel.http.addresses import AddressPolicy, check_url
 from kernel.ids import check_id, check_text, new_id
 from kernel.models import Account, Price, Request, Service
-from kernel.transactions import reading, requires_transaction, transaction
+from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.rates import from_plain, parse_rates, rates_text
 
@@ -45,7 +46,7 @@ def add_service(*, service_id: str, actor: audit.Actor, **fields: Any) -> Servic
         raise Conflict(f"a service named {service_id} exists", field="service_id")
     now = clock.db_now()
     row = Service(id=service_id, created_at=now, updated_at=now, **values)
-    row.save(force_insert=True)
+    insert_new_in_tx(row)
     audit.append_in_tx(
         actor=actor, action="service.add", kind="service", object_id=service_id, after=values
     )
@@ -122,7 +123,7 @@ def add_price(
         created_by=f"{actor.kind}:{actor.id}"[:160],
         created_at=now,
     )
-    row.save(force_insert=True)
+    insert_new_in_tx(row)
     audit.append_in_tx(
         actor=actor,
         action="price.add",
@@ -192,6 +193,25 @@ def price_in_force(*, provider: str, model: str, at: datetime) -> pricing.PriceS
 
 
 @reading
+def prices_in_force(
+    *, services: Sequence[Service], at: datetime
+) -> dict[str, pricing.PriceSnapshot | None]:
+    """The price each service's route has at `at`, by service id. One query for all of them."""
+    operator: dict[tuple[str, str], list[pricing.OperatorPrice]] = defaultdict(list)
+    for row in Price.objects.order_by("provider", "model", "-version")[:PRICES_LISTED_MAX]:
+        operator[row.provider, row.model].append(_operator_price(row))
+    return {
+        row.id: pricing.resolve(
+            provider=row.price_provider,
+            model=row.price_model,
+            at=at,
+            operator_prices=operator[row.price_provider, row.price_model],
+        )
+        for row in services
+    }
+
+
+@reading
 def list_prices(*, provider: str = "", model: str = "") -> list[Price]:
     """Operator prices by provider and model, newest version first; at most PRICES_LISTED_MAX."""
     rows = Price.objects.order_by("provider", "model", "-version")
@@ -208,16 +228,20 @@ def operator_prices_in_tx(*, provider: str, model: str) -> Sequence[pricing.Oper
     return _operator_prices(provider, model)
 
 
+def _operator_price(row: Price) -> pricing.OperatorPrice:
+    return pricing.OperatorPrice(
+        provider=row.provider,
+        model=row.model,
+        version=str(row.version),
+        rates=from_plain(json.loads(row.rates_text)),
+        valid_from_at=row.valid_from_at,
+        valid_until_at=row.valid_until_at,
+    )
+
+
 def _operator_prices(provider: str, model: str) -> list[pricing.OperatorPrice]:
     return [
-        pricing.OperatorPrice(
-            provider=row.provider,
-            model=row.model,
-            version=str(row.version),
-            rates=from_plain(json.loads(row.rates_text)),
-            valid_from_at=row.valid_from_at,
-            valid_until_at=row.valid_until_at,
-        )
+        _operator_price(row)
         for row in Price.objects.filter(provider=provider, model=model).order_by("-version")
     ]
 

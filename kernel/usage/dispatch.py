@@ -145,8 +145,9 @@ def cancel(
     what it used is recorded and charged. LostRace when the request has ended, or changed since
     `seen_updated_at`; NotFound when there is none.
     """
-    now = clock.db_now()
     row = Request.objects.select_for_update().filter(id=request_id).first()
+    # After the lock: a dispatch that was waited for must not look later than this.
+    now = clock.db_now()
     if row is None:
         raise NotFound(f"no request {request_id}")
     if seen_updated_at is not None and row.updated_at != seen_updated_at:

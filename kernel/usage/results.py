@@ -59,7 +59,7 @@ def save_results(*, items: Sequence[Outcome]) -> list[Saved | Exception]:
         bodies=[(item.request_id, item.body) for item in applied if item.body is not None],
     )
     saved: list[Saved | Exception] = [
-        Saved(True, item.result_state, item.billing_state) if was_moved else _late(item, now)
+        Saved(True, item.result_state, item.billing_state) if was_moved else _late(item)
         for item, was_moved in zip(items, moved, strict=True)
     ]
     free = [item.request_id for item in applied if item.billing_state == Billing.NOT_CHARGED]
@@ -83,7 +83,7 @@ def _move(item: Outcome, now: datetime) -> bool:
     )
 
 
-def _late(item: Outcome, now: datetime) -> Saved:
+def _late(item: Outcome) -> Saved:
     """What the row says now, where the outcome may not move it any more (or did so already)."""
     own = Request.objects.filter(id=item.request_id, fence_token=item.fence_token)
     row = own.select_for_update().first()
@@ -91,7 +91,8 @@ def _late(item: Outcome, now: datetime) -> Saved:
         return Saved(False, "", "")
     if row.result_state == item.result_state and row.result_sha256 == item.sha256:
         return Saved(True, row.result_state, row.billing_state)
-    return Saved(False, row.result_state, _record_late_usage(row, item, now))
+    # A time of its own: what came first may have been committed while this waited for the lock.
+    return Saved(False, row.result_state, _record_late_usage(row, item, clock.db_now()))
 
 
 def _columns(item: Outcome, now: datetime) -> dict[str, Any]:

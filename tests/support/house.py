@@ -53,7 +53,6 @@ class House:
         self.identities: dict[str, set[str]] = {}
         self.answers: list[tuple[str, Answer]] = []
         self._kernels: list[KernelProcess] = []
-        self._started_at: dict[int, Any] = {}
 
     def open(self, *, cap_nano: int | None = lives.CAP_NANO) -> None:
         """An account with a cap, a priced service at the test's provider, a token."""
@@ -90,10 +89,15 @@ class House:
         for name, when, *_ in stops:
             self.plan(f"stop {when} {name}", lambda n=name, w=when: kernel.has_stopped(n, w))
         self._kernels.append(kernel)
-        (now,) = self.rows("SELECT UTC_TIMESTAMP(6) AS at")
-        kernel.start()
-        self._started_at[kernel.pid] = now["at"]
-        return kernel
+        return kernel.start()
+
+    def kernels(self, count: int) -> list[KernelProcess]:
+        """That many kernels, started at once."""
+        every = [KernelProcess(self.url, mutant=self.mutant) for _ in range(count)]
+        self._kernels += every
+        for kernel in every:
+            kernel.launch()
+        return [kernel.wait_ready() for kernel in every]
 
     def client(self, kernel: KernelProcess) -> Client:
         """A client of one kernel, with the case's token; verify() knows what it was answered."""
@@ -198,19 +202,20 @@ class House:
         )
 
     def wait_maintained(self, kernel: KernelProcess) -> None:
-        """Until a kernel has ended a settlement and a recovery pass of its own, after its start."""
-        since = self._started_at[kernel.pid]
+        """Until the only kernel that still runs has ended a settlement and a recovery pass."""
+        (now,) = self.rows("SELECT UTC_TIMESTAMP(6) AS at")
+        assert [each for each in self._kernels if each.is_running()] == [kernel]
         wait_until(
             lambda: (
-                len(
-                    self.rows(
-                        "SELECT 1 FROM bz_pass_status WHERE name IN"
-                        " ('settlement', 'recovery') AND finished_at > %s",
-                        since,
-                    )
-                )
+                self.rows(
+                    "SELECT COUNT(*) AS n FROM bz_pass_status"
+                    " WHERE name IN ('settlement', 'recovery') AND started_at > %s"
+                    " AND finished_at > started_at",
+                    now["at"],
+                )[0]["n"]
                 == 2
             ),
+            WAIT_SECONDS,
             about="settlement and recovery have run",
             look_every=0.05,
         )

@@ -80,14 +80,15 @@ def _answers(house: "House", requests: dict[str, Any]) -> Iterator[str]:
 
 
 def _money(house: "House") -> Iterator[str]:
-    """At most one ledger row per request, and consumed = sum(ledger)."""
-    rows = house.rows("SELECT request_id, amount_nano FROM bz_usage_ledger")
+    """At most one ledger row per request, and consumed = sum(ledger) per account."""
+    rows = house.rows("SELECT request_id, account_id, amount_nano FROM bz_usage_ledger")
     for request_id, count in Counter(row["request_id"] for row in rows).items():
         if count > 1:
             yield f"{count} ledger rows of {request_id}"
-    total = sum(row["amount_nano"] for row in rows)
-    if house.account()["consumed_nano"] != total:
-        yield f"consumed is {house.account()['consumed_nano']}, the ledger's sum {total}"
+    for account in house.rows("SELECT id, consumed_nano FROM bz_usage_accounts"):
+        total = sum(row["amount_nano"] for row in rows if row["account_id"] == account["id"])
+        if account["consumed_nano"] != total:
+            yield f"{account['id']} consumed {account['consumed_nano']}, its ledger says {total}"
 
 
 def _invariants(house: "House") -> Iterator[str]:

@@ -25,7 +25,10 @@ class Schemas:
         self._template = server.create_schema()
         command = [sys.executable, "manage.py", "db_init"]
         environment = child_environment(database_url=self._template)
-        subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+        ended = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, f"db_init failed:\n{ended.stdout}{ended.stderr}"
         self._tables = self._describe()
 
     def clone(self) -> str:

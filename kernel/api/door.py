@@ -308,6 +308,9 @@ async def _first_answer(request: HttpRequest, flight: Flight) -> HttpResponseBas
             content_type=opened.content_type,
             pieces=opened.live.read(),
         )
+    if not opened.saved.applied:
+        # Cancelled or resolved meanwhile: what is not kept is not answered.
+        return await _repeated(request, await _fresh(request, flight.request))
     row, outcome = flight.request, opened.outcome
     row.result_state = opened.saved.result_state
     row.billing_state = opened.saved.billing_state

@@ -69,7 +69,7 @@ def test_killed_after_the_admission_commit_the_request_can_be_dispatched_as_what
     house.verify()
 
 
-def test_the_commit_of_a_dead_process_lands_late_and_the_replacement_waits_and_finds_it(
+def test_the_commit_of_a_dead_process_lands_late_and_the_replacement_finds_it(
     house: House,
 ) -> None:
     op = house.operation()
@@ -94,7 +94,7 @@ def test_the_commit_of_a_dead_process_lands_late_and_the_replacement_waits_and_f
     house.verify()
 
 
-def test_the_commit_of_a_dead_process_never_lands_and_the_waiting_replacement_goes_on(
+def test_the_commit_of_a_dead_process_never_lands_and_the_replacement_goes_on(
     house: House,
 ) -> None:
     op = house.operation()
@@ -127,7 +127,7 @@ def _wait_for_a_waiting_insert(house: House) -> None:
     )
 
 
-def test_a_living_process_whose_admission_was_not_acknowledged_knows_its_own_row(
+def test_a_living_process_whose_admission_was_not_acknowledged_knows_its_row(
     house: House,
 ) -> None:
     op = house.operation()
@@ -140,7 +140,7 @@ def test_a_living_process_whose_admission_was_not_acknowledged_knows_its_own_row
     house.verify()
 
 
-def test_a_living_process_whose_admission_never_arrived_admits_again_under_the_same_operation(
+def test_a_living_process_whose_admission_never_arrived_admits_again(
     house: House,
 ) -> None:
     op = house.operation()

@@ -9,7 +9,7 @@ from tests.support.house import DISPATCH, House
 pytestmark = pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST")
 
 
-def test_killed_before_the_dispatch_commit_nothing_was_sent_and_an_explicit_dispatch_sends_once(
+def test_killed_before_the_dispatch_commit_nothing_was_sent(
     house: House,
 ) -> None:
     op = house.operation()
@@ -72,7 +72,7 @@ def test_killed_while_the_ok_of_the_dispatch_was_withheld_the_outcome_is_unknown
     house.verify()
 
 
-def test_a_living_process_whose_dispatch_was_not_acknowledged_confirms_its_fence_and_sends_once(
+def test_a_living_process_whose_dispatch_was_not_acknowledged_sends_once(
     house: House,
 ) -> None:
     op = house.operation()

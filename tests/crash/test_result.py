@@ -24,7 +24,7 @@ def _is_unknown_for_good(house: House, client: Client, op: str, **fields: Any) -
     assert client.look(op)["result_state"] == "unknown"
 
 
-def test_killed_while_the_provider_works_the_outcome_is_unknown_until_an_operator_knows(
+def test_killed_while_the_provider_works_the_outcome_is_unknown_until_resolved(
     house: House,
 ) -> None:
     op = house.operation()
@@ -69,7 +69,7 @@ def test_killed_with_the_response_in_hand_and_not_committed_the_outcome_is_unkno
     house.verify()
 
 
-def test_killed_in_the_middle_of_a_stream_the_outcome_is_unknown_and_the_stream_is_not_resumed(
+def test_killed_in_the_middle_of_a_stream_the_outcome_is_unknown(
     house: House,
 ) -> None:
     op = house.operation()
@@ -80,6 +80,18 @@ def test_killed_in_the_middle_of_a_stream_the_outcome_is_unknown_and_the_stream_
     house.kill(first)
     assert posted.result().lost
     _is_unknown_for_good(house, house.client(house.kernel()), op, stream=True)
+    house.verify()
+
+
+def test_a_connection_lost_without_an_answer_is_not_permission_to_call_again(
+    house: House,
+) -> None:
+    op = house.operation()
+    house.provider_does("close", op)
+    client = house.client(house.kernel())
+    first = client.post(op)
+    assert (first.status, first.code) == (502, "outcome_unknown")
+    _is_unknown_for_good(house, client, op)
     house.verify()
 
 
@@ -100,7 +112,7 @@ def _is_answered_from_what_is_kept(house: House, op: str) -> None:
     assert house.provider.count(op) == 1
 
 
-def test_killed_after_the_result_commit_the_replacement_settles_it_and_answers_the_saved_bytes(
+def test_killed_after_the_result_commit_the_replacement_settles_and_answers_it(
     house: House,
 ) -> None:
     op = house.operation()
@@ -128,7 +140,7 @@ def test_a_living_process_whose_result_was_not_acknowledged_finds_it_saved(house
     house.verify()
 
 
-def test_a_living_process_whose_result_never_arrived_saves_it_again_without_another_call(
+def test_a_living_process_whose_result_never_arrived_saves_it_again(
     house: House,
 ) -> None:
     op = house.operation()

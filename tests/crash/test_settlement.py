@@ -76,3 +76,18 @@ def test_killed_in_the_middle_of_a_page_of_fifty_each_of_them_is_charged_once(
     (count,) = house.rows("SELECT COUNT(DISTINCT request_id) AS n FROM bz_usage_ledger")
     assert count["n"] == 50
     house.verify()
+
+
+def test_a_result_without_metering_waits_and_is_never_charged_as_zero(
+    house: House,
+) -> None:
+    op = house.operation()
+    house.provider_does("answer", op, usage="omit")
+    house.killed_at("save_results", "after", op)
+    second = house.kernel()
+    house.wait_maintained(second)
+    assert house.states(op) == ("complete", "pending", "no_usage")
+    assert house.ledger(op) == []
+    assert house.account()["held_nano"] > 0
+    assert house.client(second).post(op).replayed
+    house.verify()

@@ -27,8 +27,8 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """The stable code of an error answer."""
-        return str(self.json["error"]["code"])
+        """The stable code of an error answer; '' for any other."""
+        return str(self.json["error"]["code"]) if self.status >= 400 else ""
 
     @property
     def replayed(self) -> bool:

@@ -58,6 +58,7 @@ def _become(plan: Plan) -> None:
     entry = database(plan.database_url, default_path=Path("unused"))
     complete = connections.configure_settings({DEFAULT_DB_ALIAS: entry})
     connections.settings[DEFAULT_DB_ALIAS] = complete[DEFAULT_DB_ALIAS]
+    connections[DEFAULT_DB_ALIAS] = connections.create_connection(DEFAULT_DB_ALIAS)
     warnings.filterwarnings("ignore", message="No directory at")
 
 

@@ -1,3 +1,153 @@
-"""Seeded mutants."""
+"""Seeded mutants: plausible mistakes, made in a kernel child before its kernel exists.
 
-MUTANTS: dict[str, object] = {}
+Each must be killed by a case of the proof, or the proof proves nothing. `MUTANTS` names them; the
+cases that kill them are in tests/crash/test_mutants.py.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import DatabaseError, OperationalError, connection
+from django.db.models import Model, QuerySet
+
+from kernel import transactions
+from kernel.errors import CommitOutcomeUnknown, OutcomeUnknown
+from kernel.models import Request
+from kernel.states import Billing
+from kernel.usage import admission, gateway, providers, results, settlement
+from kernel.usage.bodies import read_body
+from kernel.usage.catalog import get_service
+from kernel.usage.dispatch import Fence
+from kernel.usage.metering import Metering
+from kernel.usage.sql import update_where_in_tx
+
+MUTANTS: dict[str, Callable[[], None]] = {}
+
+
+def mutant(function: Callable[[], None]) -> Callable[[], None]:
+    MUTANTS[function.__name__] = function
+    return function
+
+
+@mutant
+def select_then_insert_admission() -> None:
+    """Look for the operation first, insert only when it is not there (against A2)."""
+    real = admission.insert_rows_in_tx
+
+    def insert(model: type[Model], rows: Any, *, unless_taken: tuple[str, ...] = ()) -> None:
+        def is_new(row: Any) -> bool:
+            key = {name: getattr(row, name) for name in unless_taken}
+            return not model.objects.filter(**key).exists()  # type: ignore[attr-defined]
+
+        real(model, [row for row in rows if is_new(row)])
+
+    admission.insert_rows_in_tx = insert  # type: ignore[assignment]
+
+
+@mutant
+def provider_before_dispatch() -> None:
+    """Call the provider first, commit the decision to do so afterwards (against A4)."""
+    run, call = gateway.Gateway._run, gateway.Gateway._call
+    early: dict[str, Any] = {}
+
+    async def run_late(self: Any, flight: Any, asked: Any, *, raw: bytes | None) -> None:
+        request = flight.request
+        if raw is None:
+            raw = await self._database.in_tx(read_body, request_id=request.id, kind="request")
+        service = await self._database.in_tx(get_service, service_id=request.service_id)
+        flight.fence = Fence(request.id, self.owner, asked.token, datetime.now(UTC), service)
+        early[request.id] = await call(self, flight, raw=raw or b"")
+        await run(self, flight, asked, raw=raw)
+
+    async def answer_had_before(self: Any, flight: Any, *, raw: bytes) -> Any:
+        return early.pop(flight.request.id)
+
+    gateway.Gateway._run = run_late  # type: ignore[method-assign]
+    gateway.Gateway._call = answer_had_before  # type: ignore[method-assign]
+
+
+@mutant
+def blind_save_of_the_result() -> None:
+    """Save a result whatever state the request is in by now (against A6)."""
+
+    def move(item: results.Outcome, now: datetime) -> bool:
+        columns = results._columns(item, now)
+        return update_where_in_tx(Request, columns, "id = %s", [item.request_id]) == 1
+
+    results._move = move
+
+
+@mutant
+def lost_acknowledgement_is_a_rollback() -> None:
+    """Take 2013 at COMMIT for a rollback, and run the block again (against A2, A4)."""
+    real = transactions.commit_unit
+
+    def commit_unit(name: str, attempt: Any, block: Callable[[], Any]) -> Any:
+        try:
+            return real(name, attempt, block)
+        except CommitOutcomeUnknown as error:
+            raise OperationalError(2013, "Lost connection to server during query") from error
+
+    transactions.commit_unit = commit_unit
+
+
+@mutant
+def settlement_that_looks_before_it_charges() -> None:
+    """Charge what was pending when it was read: no lock, no unique row, no second look (A14)."""
+    with contextlib.suppress(DatabaseError), connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE bz_usage_ledger DROP INDEX charge_of")
+    connection.close()
+    QuerySet.select_for_update = lambda self, **options: self.all()  # type: ignore[method-assign]
+
+    def post(*, charges: Any) -> None:
+        for charge in charges:
+            ledger = charge.ledger
+            ledger.save(force_insert=True)
+            Request.objects.filter(id=ledger.request_id).update(
+                billing_state=Billing.SETTLED,
+                pending_reason="",
+                billed_nano=ledger.amount_nano,
+                reference_nano=ledger.reference_nano,
+                settled_at=ledger.created_at,
+                updated_at=ledger.created_at,
+            )
+            settlement.consume_in_tx(
+                account_id=ledger.account_id,
+                amount=ledger.amount_nano,
+                release=charge.request.hold_nano,
+                now=ledger.created_at,
+            )
+
+    settlement.post_charges_in_tx = post
+
+
+@mutant
+def missing_metering_is_zero() -> None:
+    """Where the provider reported no usage, charge zero tokens (against A11)."""
+    real = gateway.outcomes.classify
+
+    def classify(**facts: Any) -> results.Outcome:
+        outcome = real(**facts)
+        if (outcome.billing_state, outcome.pending_reason) != (Billing.PENDING, "no_usage"):
+            return outcome
+        nothing = Metering({"input": 0, "output": 0}).to_text()
+        return replace(outcome, usage_text=nothing, pending_reason="")
+
+    gateway.outcomes.classify = classify  # type: ignore[assignment]
+
+
+@mutant
+def provider_call_is_retried() -> None:
+    """Call again when the connection broke before an answer (against A5)."""
+    real = providers.send
+
+    async def send(**how: Any) -> Any:
+        try:
+            return await real(**how)
+        except OutcomeUnknown:
+            return await real(**how)
+
+    providers.send = send

@@ -136,6 +136,7 @@ if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = conf.request_body_bytes_max
+FILE_UPLOAD_MAX_MEMORY_SIZE = conf.request_body_bytes_max  # nothing is spooled to disk
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 1000
 
 PROMETHEUS_EXPORT_MIGRATIONS = False

@@ -1,4 +1,8 @@
-"""From a console request to the kernel: who acts, and effects on the kernel's own loop."""
+"""From a console request to the kernel: who acts, effects on the kernel's loop, refused acts.
+
+A rendered form acts at most once: its key goes into the audit row, which is unique. A refused act
+is answered with who did what and when instead; the typed note stays in the form.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -6,25 +10,89 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from django.http import HttpRequest
+from django.contrib import messages
+from django.forms import Form
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 
-from console.responses import form_key
+from console.formats import ago_text
+from console.queries.audit import act_of_form, acts_on
+from console.responses import Screen, form_key
+from console.words import act_text, changes_of
+from kernel import clock
 from kernel.audit import Actor
-from kernel.errors import Unavailable
+from kernel.errors import Conflict, InvalidInput, KernelError, NotFound, Unavailable
 from kernel.kernel import Kernel
+from kernel.models import AuditRow
 
 R = TypeVar("R")
 EFFECT_SECONDS = 20
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """The signed-in person, this HTTP request and, for a form, its key: one act per rendered form."""
+    """The signed-in person, this HTTP request and, for a form, its key (one act per form)."""
     return Actor(
         "user",
         request.user.get_username(),
         request_id=getattr(request, "request_id", ""),
         act_key=form_key(request) if request.method == "POST" else "",
     )
+
+
+def refused(
+    request: HttpRequest,
+    screen: Screen,
+    error: KernelError,
+    context: dict[str, Any],
+    *,
+    form: Form,
+    back: str,
+    subject: str = "",
+) -> HttpResponse:
+    """The answer to an act that the kernel refused with `error`.
+
+    303 to `back` when this very form was carried out before (a double click). Else the error's
+    status: at the field it names, or as a problem with who did what and when to `subject`.
+    """
+    if isinstance(error, Conflict):
+        earlier = act_of_form(form_key(request))
+        if earlier is not None and earlier.reason == note_of(form):
+            messages.info(
+                request,
+                _("This form was sent twice. It was carried out once, %(ago)s.")
+                % {"ago": ago_text(earlier.at, now=clock.now())},
+            )
+            return screen.done(to=back)
+        _name_who_was_first(error, earlier, subject)
+    field = error.details.get("field")
+    if field in form.fields:
+        form.add_error(field, " ".join(filter(None, (_sentence(error.message), error.way_out))))
+        status = 422 if isinstance(error, InvalidInput | NotFound) else error.status
+        return screen.show(context, status=status)
+    return screen.problem(error, context)
+
+
+def note_of(form: Form) -> str:
+    """What the person typed as their reason; the audit row keeps it."""
+    data = form.cleaned_data
+    return str(data.get("note") or data.get("reason") or "")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _name_who_was_first(error: Conflict, earlier: AuditRow | None, subject: str) -> None:
+    """Adds by, did, at and what changed to the facts of the answer."""
+    row = earlier or next(iter(acts_on(subject, count=1)), None)
+    error.details.pop("updated_at", None)
+    if row is None:
+        return
+    error.details |= {"by": row.actor_id, "did": act_text(row.action), "at": row.at}
+    if error.details.get("result_state") is None:
+        changed = [f"{one.name}: {one.before} → {one.after}" for one in changes_of(row)]
+        if changed:
+            error.details["changed"] = "; ".join(changed)
 
 
 def kernel_of(request: HttpRequest) -> Kernel:

@@ -20,7 +20,7 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
-PAGE_NAMES = frozenset({"after", "before", "poll"})  # positions and modes, no filters
+PAGE_NAMES = frozenset({"after", "before", "poll", "seen"})  # positions and modes, no filters
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _SHOWN_CHARS_MAX = 200
 

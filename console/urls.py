@@ -1,9 +1,9 @@
 """The console's addresses. Every view declares its permission (console/access.py)."""
 
-from django.contrib import admin
 from django.urls import path
 
 from console import preferences, sign_in
+from console.admin import raw_rows
 from console.views import (
     access,
     accounts,
@@ -35,6 +35,7 @@ urlpatterns = [
     path("reconciliation/run/", reconciliation.run_now, name="reconciliation-run"),
     path("services/", catalog.services, name="services"),
     path("services/new/", catalog.service_new, name="service-new"),
+    path("services/<str:service_id>/", catalog.service, name="service"),
     path("services/<str:service_id>/change/", catalog.service_change, name="service-change"),
     path("prices/", catalog.prices, name="prices"),
     path("prices/new/", catalog.price_new, name="price-new"),
@@ -44,10 +45,11 @@ urlpatterns = [
     path("people/", access.people, name="people"),
     path("people/new/", access.person_new, name="person-new"),
     path("people/<str:name>/change/", access.person_change, name="person-change"),
+    path("people/<str:name>/password/", access.person_password, name="person-password"),
     path("audit/", system.audit, name="audit"),
     path("health/", system.health, name="health"),
     path("styleguide/", styleguide.styleguide, name="styleguide"),
-    path("admin/", admin.site.urls),
+    path("admin/", raw_rows.urls),
 ]
 
 handler400 = "console.views.errors.bad_request"

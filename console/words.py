@@ -1,8 +1,57 @@
-"""Plain words for what the kernel names by code."""
+"""Plain words for what the kernel names by code: passes, acts, rates, what an act changed."""
 
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
-from kernel.models import PassStatus
+from console import formats
+from kernel.models import AuditRow, PassStatus
+from kernel.money import format_multiplier
+
+ACTS: dict[str, str | Promise] = {
+    "account.create": gettext_lazy("Created the account"),
+    "account.change": gettext_lazy("Changed the account"),
+    "service.add": gettext_lazy("Added the service"),
+    "service.change": gettext_lazy("Changed the service"),
+    "price.add": gettext_lazy("Added a price"),
+    "token.issue": gettext_lazy("Issued the token"),
+    "token.revoke": gettext_lazy("Revoked the token"),
+    "person.add": gettext_lazy("Added the person"),
+    "person.change": gettext_lazy("Changed the person"),
+    "person.password_from_environment": gettext_lazy("Took the password of the environment"),
+    "request.cancel": gettext_lazy("Cancelled the request"),
+    "request.dispatch": gettext_lazy("Dispatched the request"),
+    "request.resolve_unknown": gettext_lazy("Resolved the unknown outcome"),
+    "request.resolve_pending": gettext_lazy("Gave the metering of a pending charge"),
+    "request.write_off": gettext_lazy("Wrote the charge off"),
+    "pass.run": gettext_lazy("Started a pass"),
+}
+UNITS: dict[str, str | Promise] = {
+    "input": gettext_lazy("input"),
+    "output": gettext_lazy("output"),
+    "input_cached": gettext_lazy("cached input"),
+    "input_cache_write": gettext_lazy("cache write"),
+}
+VALUE_CHARS_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One value an act set: its name, what it was ('' = not recorded), what it is ('' = gone)."""
+
+    name: str
+    before: str
+    after: str
+
+
+def act_text(action: str) -> str:
+    """An act in words; one nobody described by its code."""
+    return str(ACTS.get(action, action))
 
 
 def pass_text(row: PassStatus) -> str:
@@ -15,3 +64,84 @@ def pass_text(row: PassStatus) -> str:
         "scanned": f"{row.pass_scanned:,}",
         "settled": f"{row.pass_settled:,}",
     }
+
+
+def pages_text(count: int) -> str:
+    """'1 page', '1,204 pages'."""
+    return ngettext("%(n)s page", "%(n)s pages", count) % {"n": f"{count:,}"}
+
+
+def changes_of(row: AuditRow) -> list[Change]:
+    """What an act changed, value by value, in the order of names; equal values are left out."""
+    before, after = _stored(row.before_text), _stored(row.after_text)
+    return [
+        Change(_name(name), _value(name, before), _value(name, after))
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name) or (name in before) != (name in after)
+    ]
+
+
+def _stored(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {"?": text}
+    return value if isinstance(value, dict) else {"?": value}
+
+
+def _name(name: str) -> str:
+    for ending in ("_nano", "_millionths"):
+        name = name.removesuffix(ending)
+    return name.replace("_", " ")
+
+
+def _value(name: str, values: Mapping[str, Any]) -> str:
+    if name not in values:
+        return ""
+    value = values[name]
+    if value is None or value == "":
+        return _("none")
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    if isinstance(value, int) and name.endswith("_nano"):
+        return formats.money(value).text
+    if isinstance(value, int) and name.endswith("_millionths"):
+        return f"× {format_multiplier(value)}"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text[:VALUE_CHARS_MAX]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The rates of a price: the common units first, the special ones (tiers, searches) apart."""
+
+    common: list[tuple[str, str]]
+    special: list[tuple[str, str]]
+
+
+def rates_of(rates: Mapping[str, Any]) -> Rates:
+    """Plain rates (kernel.usage.rates.to_plain) in words: unit, and USD per million."""
+    common = [(str(word), _rate(rates[unit])) for unit, word in UNITS.items() if unit in rates]
+    special = [(unit, _rate(rates[unit])) for unit in sorted(rates) if unit not in UNITS]
+    return Rates(common, special)
+
+
+def _rate(rate: Any) -> str:
+    if isinstance(rate, list):
+        return "; ".join(_steps(rate))
+    return _usd(rate)
+
+
+def _usd(rate: str) -> str:
+    """'2.5' -> '$2.50': two decimals or more, never rounded."""
+    whole, _dot, fraction = rate.partition(".")
+    return f"${whole}.{fraction.ljust(2, '0')}"
+
+
+def _steps(steps: Iterable[tuple[int, str]]) -> Iterable[str]:
+    for border, rate in steps:
+        yield (
+            _("above %(n)s: %(rate)s") % {"n": f"{border:,}", "rate": _usd(rate)}
+            if border
+            else _usd(rate)
+        )

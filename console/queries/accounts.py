@@ -3,8 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from console.filters import Choice, Chosen, Id
 from console.paging import Cursor, IdPage, page_ids, rows_by_id
+from console.statuses import status_of
 from kernel.models import Account, LedgerRow
+
+STATES = {
+    "active": Q(active=True),
+    "disabled": Q(active=False),
+    "over_cap": Q(overrun_at__isnull=False),
+}
+FILTERS = (Choice("state", _("State"), [(name, status_of(name).word) for name in STATES]),)
+PAGED_FILTERS = (*FILTERS, Id("from", _("After")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +37,10 @@ def ledger_page(account_id: str, cursor: Cursor | None) -> LedgerPage:
     return LedgerPage([row for row in rows if isinstance(row, LedgerRow)], page)
 
 
-def account_page(cursor_id: str, rows: int) -> tuple[list[Account], bool]:
-    """Accounts by id after `cursor_id`, and whether there are more. One query."""
-    found = list(Account.objects.filter(id__gt=cursor_id).order_by("id")[: rows + 1])
+def account_page(chosen: Chosen, rows: int) -> tuple[list[Account], bool]:
+    """Accounts by id after the filter `from`, and whether there are more. One query."""
+    accounts = Account.objects.filter(id__gt=chosen.values.get("from", ""))
+    if state := chosen.values.get("state"):
+        accounts = accounts.filter(STATES[state])
+    found = list(accounts.order_by("id")[: rows + 1])
     return found[:rows], len(found) > rows

@@ -1,4 +1,4 @@
-"""The audit trail as the screen reads it: newest first, or one subject's chain."""
+"""The audit trail as the screens read it: newest first, one object's chain, one form's act."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 from console.filters import Chosen, Id, Moment
 from console.paging import Cursor, IdPage, page_ids, rows_by_id
+from kernel.ids import is_id
 from kernel.models import AuditRow
 
 FILTERS = (
@@ -14,6 +15,7 @@ FILTERS = (
     Moment("since", _("From")),
     Moment("until", _("To"), end=True),
 )
+SUBJECT_CHARS_MAX = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +38,15 @@ def audit_page(chosen: Chosen, cursor: Cursor | None) -> AuditPage:
     page = page_ids([rows], cursor=cursor, order_by="at")
     found = rows_by_id(AuditRow.objects.all(), page.ids)
     return AuditPage([row for row in found if isinstance(row, AuditRow)], page)
+
+
+def acts_on(subject: str, *, count: int) -> list[AuditRow]:
+    """The latest acts on one object (`<kind>:<id>`), newest first. One query, by its chain."""
+    if not is_id(subject, chars_max=SUBJECT_CHARS_MAX):
+        return []
+    return list(AuditRow.objects.filter(subject=subject).order_by("-sequence")[:count])
+
+
+def act_of_form(key: str) -> AuditRow | None:
+    """The act that a rendered form led to, None when it led to none. One query, by its key."""
+    return AuditRow.objects.filter(act_key=key).first() if key else None

@@ -13,23 +13,24 @@ NEWEST_PENDING_ROWS = 1000
 
 _COUNTED = """
 SELECT '{name}' AS name, '' AS detail, COUNT(*) AS amount,
-  (SELECT MIN({at}) FROM bz_usage_requests WHERE {where}) AS oldest_at
+  (SELECT MIN(updated_at) FROM bz_usage_requests WHERE {where}) AS oldest_at
 FROM (SELECT 1 AS one FROM bz_usage_requests WHERE {where} LIMIT {limit}) AS {name}_rows
 """
 _REASONS = """
-SELECT 'reason' AS name, pending_reason AS detail, COUNT(*) AS amount, NULL AS oldest_at
-FROM (SELECT pending_reason FROM bz_usage_requests WHERE billing_state = 'pending' AND result_state <> 'unknown'
-  ORDER BY updated_at DESC, id DESC LIMIT {rows}) AS newest GROUP BY pending_reason
+SELECT 'reason' AS name, pending_reason AS detail, COUNT(*) AS amount,
+  MIN(updated_at) AS oldest_at
+FROM (SELECT pending_reason, result_state, updated_at FROM bz_usage_requests
+  WHERE billing_state = 'pending' ORDER BY updated_at DESC, id DESC LIMIT {rows}) AS newest
+WHERE result_state <> 'unknown' GROUP BY pending_reason
 """
 _ACCOUNTS = """
-SELECT 'consumed' AS name, '' AS detail, COALESCE(SUM(consumed_nano), 0) AS amount,
-  NULL AS oldest_at FROM bz_usage_accounts
-UNION ALL
-SELECT 'held' AS name, '' AS detail, COALESCE(SUM(held_nano), 0) AS amount,
-  NULL AS oldest_at FROM bz_usage_accounts
-UNION ALL
-SELECT 'overrun' AS name, '' AS detail, COUNT(*) AS amount, MIN(overrun_at) AS oldest_at
-FROM bz_usage_accounts WHERE overrun_at IS NOT NULL
+SELECT 'accounts' AS name, CAST(COUNT(overrun_at) AS CHAR) AS detail,
+  COALESCE(SUM(consumed_nano), 0) AS amount, MIN(overrun_at) AS oldest_at
+FROM bz_usage_accounts
+"""
+_CHECKS = """
+SELECT 'broken' AS name, '' AS detail, COUNT(*) AS amount, MIN(checked_at) AS oldest_at
+FROM bz_check_reports WHERE offenders > 0
 """
 
 
@@ -38,8 +39,8 @@ class Backlog:
     """How many rows wait (counted up to the cap) and since when the oldest does."""
 
     count: int
-    capped: bool
-    oldest_at: datetime | None
+    capped: bool = False
+    oldest_at: datetime | None = None
 
     def __str__(self) -> str:
         return f"{self.count:,}{'+' if self.capped else ''}"
@@ -47,21 +48,24 @@ class Backlog:
 
 @dataclass(slots=True)
 class Figures:
-    """What Home shows in numbers. `reasons` covers the newest pending requests with a known outcome."""
+    """What Home shows in numbers.
+
+    `reasons` covers those of the newest NEWEST_PENDING_ROWS pending requests whose outcome is
+    known, by reason; '' = settled by the next pass.
+    """
 
     unknown: Backlog
     pending: Backlog
     dispatched: Backlog
     admitted: Backlog
     overrun: Backlog
+    broken: Backlog
     consumed_nano: int
-    held_nano: int
-    reasons: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, Backlog] = field(default_factory=dict)
 
 
 def figures() -> Figures:
     """One query."""
-    limit = conf.count_cap + 1
     states = {
         "unknown": f"result_state = '{Result.UNKNOWN}'",
         "dispatched": f"result_state = '{Result.DISPATCHED}'",
@@ -69,19 +73,24 @@ def figures() -> Figures:
         "pending": f"billing_state = '{Billing.PENDING}'",
     }
     parts = [
-        _COUNTED.format(name=name, at="updated_at", where=where, limit=limit)
+        _COUNTED.format(name=name, where=where, limit=conf.count_cap + 1)
         for name, where in states.items()
     ]
-    parts += [_REASONS.format(rows=NEWEST_PENDING_ROWS), _ACCOUNTS]
+    parts += [_REASONS.format(rows=NEWEST_PENDING_ROWS), _ACCOUNTS, _CHECKS]
     with connection.cursor() as cursor:
         cursor.execute("\nUNION ALL\n".join(parts))
         found = cursor.fetchall()
-    single = {name: (amount, oldest) for name, _detail, amount, oldest in found if name != "reason"}
+    single = {name: row for name, *row in found if name != "reason"}
+    overrun, consumed, overrun_at = single.pop("accounts")
     return Figures(
-        **{name: _backlog(*single[name]) for name in (*states, "overrun")},
-        consumed_nano=int(single["consumed"][0]),
-        held_nano=int(single["held"][0]),
-        reasons={detail: int(amount) for name, detail, amount, _ in found if name == "reason"},
+        **{name: _backlog(amount, oldest) for name, (_, amount, oldest) in single.items()},
+        overrun=_backlog(overrun, overrun_at),
+        consumed_nano=int(consumed),
+        reasons={
+            detail: _backlog(amount, oldest)
+            for name, detail, amount, oldest in found
+            if name == "reason"
+        },
     )
 
 

@@ -1,26 +1,34 @@
 """The list of model requests: filters, one page of ids from a covering index, then the rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from console.filters import Choice, Chosen, Id, Moment
-from console.paging import Cursor, IdPage, page_ids, rows_by_id
+from console.paging import CappedCount, Cursor, IdPage, capped_count, page_ids, rows_by_id
+from console.queries.walks import index_for, walk
 from console.statuses import status_of
 from kernel.models import Request
-from kernel.states import BILLING_STATES, RESULT_STATES
+from kernel.states import BILLING_STATES, RESULT_STATES, Billing
+from kernel.usage.reasons import REASONS
 
+NOT_OWED = ("rejected", "not_sent", "cancelled", "not_executed", "written_off")
 FILTERS = (
     Choice("state", _("Result"), [(name, status_of(name).word) for name in RESULT_STATES]),
     Choice("billing", _("Billing"), [(name, status_of(name).word) for name in BILLING_STATES]),
+    Choice("reason", _("Reason"), [(name, name.replace("_", " ")) for name in sorted(REASONS)]),
     Id("account", _("Account")),
     Moment("since", _("From")),
     Moment("until", _("To"), end=True),
 )
+COLUMNS = {"state": "result_state", "billing": "billing_state", "account": "account_id"}
 # Long texts stay in the table: a list never loads them.
 HEAVY = ("price_text", "usage_text", "late_usage_text", "error_text")
+NEWS_ROWS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,7 @@ class RequestPage:
 
 def request_page(chosen: Chosen, cursor: Cursor | None) -> RequestPage:
     """Two queries whatever the page and the size of the table."""
-    page = page_ids([_filtered(chosen)], cursor=cursor)
+    page = page_ids([_filtered(chosen.values)], cursor=cursor)
     rows = rows_by_id(Request.objects.defer(*HEAVY), page.ids)
     return RequestPage([row for row in rows if isinstance(row, Request)], page)
 
@@ -45,14 +53,24 @@ def latest_requests(count: int) -> list[Request]:
     return [row for row in rows if isinstance(row, Request)]
 
 
-def _filtered(chosen: Chosen) -> QuerySet[Request]:
+def changed_since(chosen: Chosen, moment: datetime) -> CappedCount:
+    """How many requests of this list changed after `moment`, up to NEWS_ROWS_MAX. One query."""
+    rows = _filtered(chosen.values).filter(updated_at__gt=moment)
+    return capped_count(rows, cap=NEWS_ROWS_MAX)
+
+
+def _filtered(values: Mapping[str, Any]) -> QuerySet[Request]:
+    values = dict(values)
     rows = Request.objects.all()
-    columns = {"state": "result_state", "billing": "billing_state", "account": "account_id"}
-    for name, column in columns.items():
-        if name in chosen.values:
-            rows = rows.filter(**{column: chosen.values[name]})
-    if "since" in chosen.values:
-        rows = rows.filter(updated_at__gte=chosen.values["since"])
-    if "until" in chosen.values:
-        rows = rows.filter(updated_at__lt=chosen.values["until"])
-    return rows
+    if "reason" in values:
+        rows = rows.filter(pending_reason=values["reason"])
+        owed = Billing.NOT_CHARGED if values["reason"] in NOT_OWED else Billing.PENDING
+        values.setdefault("billing", owed)
+    for name, column in COLUMNS.items():
+        if name in values:
+            rows = rows.filter(**{column: values[name]})
+    if "since" in values:
+        rows = rows.filter(updated_at__gte=values["since"])
+    if "until" in values:
+        rows = rows.filter(updated_at__lt=values["until"])
+    return walk(rows, index_for(values))

@@ -4,8 +4,8 @@ import secrets
 from typing import Any
 
 from django import forms
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -14,13 +14,14 @@ from django.views.decorators.http import require_GET
 from console.access import needs
 from console.acting import actor_of
 from console.forms import ConsoleForm, IdTextField, NoteField
-from console.responses import Screen
-from console.views.form_page import FormPage, run_form
+from console.responses import Screen, form_version
+from console.views.form_page import Done, FormPage, Secret, run_form
 from kernel import access
-from kernel.access.people import role_of
-from kernel.errors import KernelError
+from kernel.access.people import person_version, role_of
+from kernel.ids import is_id
+from kernel.models import Token
 
-SECRET_PAGE = "console/tokens/secret.html"
+PASSWORD_BYTES = 15
 
 
 class TokenForm(ConsoleForm):
@@ -89,33 +90,41 @@ def token_new(request: HttpRequest) -> HttpResponse:
         lead=_("The secret is shown once. Only its hash is stored."),
         permission="tokens",
     )
+
+    def act(data: dict[str, Any]) -> Secret:
+        token, secret = access.issue_token(actor=actor_of(request), **data)
+        return Secret(_("Token"), token.name, secret)
+
     form = TokenForm(request.POST or None, initial={"account_id": request.GET.get("account", "")})
-    if request.method != "POST" or not form.is_valid():
-        return run_form(request, page, form, _never)
-    try:
-        token, secret = access.issue_token(actor=actor_of(request), **form.cleaned_data)
-    except KernelError as error:
-        return run_form(request, page, form, _raiser(error))
-    return _shown_once(request, page.back, token.name, secret, what=_("Token"))
+    return run_form(request, page, form, act)
 
 
 @needs("tokens")
 def token_revoke(request: HttpRequest, token_id: str) -> HttpResponse:
-    """Revoke a token, after a confirmation."""
+    """Revoke a token, after a confirmation that names it."""
+    row = Token.objects.filter(id=token_id).first() if is_id(token_id) else None
+    if row is None:
+        raise Http404
     page = FormPage(
         title=_("Revoke this token?"),
         submit=_("Revoke the token"),
         back=reverse("tokens"),
         crumb=_("Tokens"),
         lead=_("Whoever uses it is refused within seconds. This cannot be undone."),
-        kind="danger",
+        kind="danger-fill",
         permission="tokens",
-        facts=[(_("Token"), token_id)],
+        subject=f"token:{row.id}",
+        facts=[
+            (_("Name"), row.name),
+            (_("Begins with"), f"{row.prefix}…"),
+            (_("Account"), row.account_id),
+            (_("May"), row.scopes),
+        ],
     )
 
-    def act(data: dict[str, Any]) -> tuple[str, str]:
-        access.revoke_token(token_id=token_id, actor=actor_of(request), reason=data["reason"])
-        return page.back, _("Token revoked.")
+    def act(data: dict[str, Any]) -> Done:
+        now = access.revoke_token(token_id=row.id, actor=actor_of(request), reason=data["reason"])
+        return Done(page.back, _("Token revoked.") if now else _("It was revoked before."))
 
     return run_form(request, page, ReasonForm(request.POST or None), act)
 
@@ -138,56 +147,74 @@ def person_new(request: HttpRequest) -> HttpResponse:
         submit=_("Add the person"),
         back=reverse("people"),
         crumb=_("People"),
+        lead=_("A first password is made for them and shown to you once."),
         permission="people",
     )
+
+    def act(data: dict[str, Any]) -> Secret:
+        password = secrets.token_urlsafe(PASSWORD_BYTES)
+        user = access.add_person(actor=actor_of(request), password=password, **data)
+        return Secret(_("First password"), user.get_username(), password)
+
     form = PersonForm(request.POST or None, initial={"role": "viewer"})
-    if request.method != "POST" or not form.is_valid():
-        return run_form(request, page, form, _never)
-    password = secrets.token_urlsafe(15)
-    try:
-        user = access.add_person(actor=actor_of(request), password=password, **form.cleaned_data)
-    except KernelError as error:
-        return run_form(request, page, form, _raiser(error))
-    return _shown_once(request, page.back, user.get_username(), password, what=_("First password"))
+    return run_form(request, page, form, act)
 
 
 @needs("people")
 def person_change(request: HttpRequest, name: str) -> HttpResponse:
     """Change a person's role, or close their access."""
-    user = next((one for one in access.list_people() if one.get_username() == name), None)
+    user = _person(name)
     page = FormPage(
         title=_("Change %(name)s") % {"name": name},
         submit=_("Save the changes"),
         back=reverse("people"),
         crumb=_("People"),
         permission="people",
+        subject=f"person:user-{user.pk}",
     )
 
-    def act(data: dict[str, Any]) -> tuple[str, str]:
-        access.change_person(name=name, actor=actor_of(request), **data)
-        return page.back, _("Saved.")
+    def act(data: dict[str, Any]) -> Done:
+        access.change_person(
+            name=name, actor=actor_of(request), version=form_version(request), **data
+        )
+        return Done(page.back, _("Saved."))
 
-    initial = {"role": role_of(user), "active": user.is_active} if user else {}
-    return run_form(request, page, ChangePersonForm(request.POST or None, initial=initial), act)
-
-
-def _never(data: dict[str, Any]) -> tuple[str, str]:
-    raise AssertionError("a form that shows a secret acts before run_form")
-
-
-def _raiser(error: KernelError) -> Any:
-    def act(data: dict[str, Any]) -> tuple[str, str]:
-        raise error
-
-    return act
+    initial = {"role": role_of(user), "active": user.is_active}
+    form = ChangePersonForm(request.POST or None, initial=initial)
+    return run_form(request, page, form, act, version=person_version(user=user))
 
 
-def _shown_once(
-    request: HttpRequest, back: str, name: str, secret: str, *, what: str
-) -> HttpResponse:
-    response = render(
-        request, SECRET_PAGE, {"back": back, "name": name, "secret": secret, "what": what}
+@needs("people")
+def person_password(request: HttpRequest, name: str) -> HttpResponse:
+    """Replace a lost password by a fresh one, shown once; ends the person's sign-ins."""
+    user = _person(name)
+    page = FormPage(
+        title=_("New password for %(name)s?") % {"name": name},
+        submit=_("Make a new password"),
+        back=reverse("people"),
+        crumb=_("People"),
+        lead=_("The old password ends at once, and so does every place where they are signed in."),
+        permission="people",
+        subject=f"person:user-{user.pk}",
     )
-    if getattr(request, "htmx", None):
-        response.headers["HX-Retarget"] = "#form"
-    return response
+
+    def act(data: dict[str, Any]) -> Secret:
+        password = secrets.token_urlsafe(PASSWORD_BYTES)
+        access.change_person(
+            name=name,
+            actor=actor_of(request),
+            password=password,
+            version=form_version(request),
+            reason=data["reason"],
+        )
+        return Secret(_("New password"), name, password)
+
+    form = ReasonForm(request.POST or None)
+    return run_form(request, page, form, act, version=person_version(user=user))
+
+
+def _person(name: str) -> User:
+    user = User.objects.filter(username=name).first()
+    if user is None:
+        raise Http404
+    return user

@@ -11,18 +11,21 @@ from django.views.decorators.http import require_GET
 
 from console.access import needs
 from console.acting import actor_of
-from console.filters import Id, read_filters
+from console.filters import Chosen, read_filters
 from console.forms import ConsoleForm, IdTextField, MultiplierField, NoteField, UsdField
 from console.paging import Cursor
-from console.queries.accounts import account_page, ledger_page
+from console.queries.accounts import FILTERS, PAGED_FILTERS, account_page, ledger_page
+from console.queries.audit import acts_on
 from console.responses import Screen, form_version
-from console.views.form_page import FormPage, run_form
+from console.views.form_page import Done, FormPage, run_form
+from console.words import act_text
 from kernel import usage
 from kernel.conf import conf
 from kernel.errors import NotFound
-from kernel.ids import ALLOWED
+from kernel.ids import is_id
+from kernel.money import format_multiplier
 
-LIST_FILTERS = (Id("from", gettext_lazy("After")),)
+ACTS_SHOWN = 10
 
 
 class AccountForm(ConsoleForm):
@@ -58,10 +61,17 @@ class NewAccountForm(AccountForm):
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
     """All accounts by id."""
-    chosen = read_filters(request.GET, LIST_FILTERS)
-    rows, more = account_page(chosen.values.get("from", ""), conf.list_page_rows)
+    paged = read_filters(request.GET, PAGED_FILTERS)
+    rows, more = account_page(paged, conf.list_page_rows)
+    values = {name: value for name, value in paged.values.items() if name != "from"}
+    chosen = Chosen(FILTERS, values)
     return Screen(request, "console/accounts/index.html", "console/accounts/_list.html").show(
-        {"rows": rows, "after": rows[-1].id if more else "", "is_first": not chosen.is_filtered}
+        {
+            "rows": rows,
+            "chosen": chosen,
+            "first": (chosen.query() or "?") if "from" in paged.values else "",
+            "next": chosen.query(**{"from": rows[-1].id}) if more else "",
+        }
     )
 
 
@@ -71,7 +81,8 @@ def detail(request: HttpRequest, account_id: str) -> HttpResponse:
     """One account with a page of its ledger."""
     chosen = read_filters(request.GET, ())
     summary = _summary(account_id)
-    found = ledger_page(account_id, Cursor.read(request.GET))
+    cursor = Cursor.read(request.GET)
+    found = ledger_page(account_id, cursor)
     account = summary.account
     spent = account.consumed_nano + account.held_nano
     return Screen(request, "console/accounts/detail.html", "console/accounts/_ledger.html").show(
@@ -81,7 +92,13 @@ def detail(request: HttpRequest, account_id: str) -> HttpResponse:
             "rows": found.rows,
             "page": found.page,
             "chosen": chosen,
+            "is_later": cursor is not None,
+            "acts": [
+                {"row": act, "text": act_text(act.action)}
+                for act in acts_on(f"account:{account.id}", count=ACTS_SHOWN)
+            ],
             "left_nano": None if account.cap_nano is None else max(account.cap_nano - spent, 0),
+            "multiplier": format_multiplier(account.multiplier_millionths),
         }
     )
 
@@ -97,9 +114,10 @@ def create(request: HttpRequest) -> HttpResponse:
         lead=_("An account pays for the requests of its tokens."),
     )
 
-    def act(data: dict[str, Any]) -> tuple[str, str]:
+    def act(data: dict[str, Any]) -> Done:
         row = usage.create_account(actor=actor_of(request), **data)
-        return reverse("account", args=[row.id]), _("Account %(id)s created.") % {"id": row.id}
+        message = _("Account %(id)s created.") % {"id": row.id}
+        return Done(reverse("account", args=[row.id]), message)
 
     form = NewAccountForm(request.POST or None, initial={"multiplier_millionths": "1"})
     return run_form(request, page, form, act)
@@ -115,13 +133,14 @@ def change(request: HttpRequest, account_id: str) -> HttpResponse:
         back=reverse("account", args=[row.id]),
         crumb=row.id,
         lead=_("Requests that are admitted already keep their multiplier and price."),
+        subject=f"account:{row.id}",
     )
 
-    def act(data: dict[str, Any]) -> tuple[str, str]:
+    def act(data: dict[str, Any]) -> Done:
         usage.change_account(
             account_id=row.id, version=form_version(request), actor=actor_of(request), **data
         )
-        return page.back, _("Saved.")
+        return Done(page.back, _("Saved."))
 
     initial = {name: getattr(row, name) for name in AccountForm.base_fields if hasattr(row, name)}
     form = AccountForm(request.POST or None, initial=initial)
@@ -129,7 +148,7 @@ def change(request: HttpRequest, account_id: str) -> HttpResponse:
 
 
 def _summary(account_id: str) -> usage.AccountSummary:
-    if not ALLOWED.match(account_id):
+    if not is_id(account_id):
         raise Http404
     try:
         return usage.account_summary(account_id=account_id)

@@ -5,7 +5,10 @@ from typing import Any
 
 from django import forms
 from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.functional import lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
@@ -13,16 +16,23 @@ from django.views.decorators.http import require_GET
 from console.access import needs
 from console.acting import actor_of
 from console.forms import ConsoleForm, IdTextField, NoteField
+from console.queries.audit import acts_on
 from console.responses import Screen, form_version
-from console.views.form_page import FormPage, run_form
+from console.views.form_page import Done, FormPage, run_form
+from console.words import Rates, act_text, rates_of
 from kernel import clock, usage
 from kernel.errors import InvalidInput, NotFound
-from kernel.ids import ALLOWED
+from kernel.ids import is_id
 from kernel.models import Service
 from kernel.usage.pricing import PriceSnapshot
 from kernel.usage.rates import to_plain
 
+ACTS_SHOWN = 20
 UNITS = ("input", "input_cached", "input_cache_write", "output")
+
+
+def _valid_from() -> str:
+    return _("Valid from (%(zone)s)") % {"zone": timezone.get_current_timezone_name()}
 
 
 class ServiceForm(ConsoleForm):
@@ -101,8 +111,9 @@ class PriceForm(ConsoleForm):
         label=gettext_lazy("Cache write, USD per million"), max_length=24, required=False
     )
     valid_from_at = forms.DateTimeField(
-        label=gettext_lazy("Valid from"),
+        label=lazy(_valid_from, str)(),
         required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
         help_text=gettext_lazy(
             "Empty: from now on. An earlier time prices older requests that wait."
         ),
@@ -122,6 +133,25 @@ def services(request: HttpRequest) -> HttpResponse:
     )
 
 
+@needs("view")
+@require_GET
+def service(request: HttpRequest, service_id: str) -> HttpResponse:
+    """One service: its route, its price now, who changed it."""
+    row = _service(service_id)
+    price = usage.prices_in_force(services=[row], at=clock.now())[row.id]
+    acts = acts_on(f"service:{row.id}", count=ACTS_SHOWN)
+    return render(
+        request,
+        "console/services/detail.html",
+        {
+            "row": row,
+            "price": price,
+            "rates": _rates(price),
+            "acts": [{"row": act, "text": act_text(act.action)} for act in acts],
+        },
+    )
+
+
 @needs("configure")
 def service_new(request: HttpRequest) -> HttpResponse:
     """A new service."""
@@ -134,11 +164,11 @@ def service_new(request: HttpRequest) -> HttpResponse:
     )
     form = NewServiceForm(request.POST or None)
 
-    def act(data: dict[str, Any]) -> tuple[str, str]:
+    def act(data: dict[str, Any]) -> Done:
         row = usage.add_service(
             service_id=data["service_id"], actor=actor_of(request), **form.values()
         )
-        return page.back, _("Service %(id)s added.") % {"id": row.id}
+        return Done(page.back, _("Service %(id)s added.") % {"id": row.id})
 
     return run_form(request, page, form, act)
 
@@ -150,9 +180,10 @@ def service_change(request: HttpRequest, service_id: str) -> HttpResponse:
     page = FormPage(
         title=_("Change service %(id)s") % {"id": row.id},
         submit=_("Save the changes"),
-        back=reverse("services"),
-        crumb=_("Services"),
+        back=reverse("service", args=[row.id]),
+        crumb=row.id,
         lead=_("Requests that were admitted and not sent yet are not sent on a changed route."),
+        subject=f"service:{row.id}",
     )
     price = f"{row.price_provider}/{row.price_model}" if row.price_provider else ""
     initial = {
@@ -160,7 +191,7 @@ def service_change(request: HttpRequest, service_id: str) -> HttpResponse:
     }
     form = ChangeServiceForm(request.POST or None, initial={**initial, "price": price})
 
-    def act(data: dict[str, Any]) -> tuple[str, str]:
+    def act(data: dict[str, Any]) -> Done:
         usage.change_service(
             service_id=row.id,
             version=form_version(request),
@@ -168,7 +199,7 @@ def service_change(request: HttpRequest, service_id: str) -> HttpResponse:
             reason=data["reason"],
             **form.values(),
         )
-        return page.back, _("Saved.")
+        return Done(page.back, _("Saved."))
 
     return run_form(request, page, form, act, version=row.version)
 
@@ -182,7 +213,7 @@ def prices(request: HttpRequest) -> HttpResponse:
     return Screen(request, "console/prices/index.html", "console/prices/_list.html").show(
         {
             "rows": [
-                {"price": row, "rates": sorted(json.loads(row.rates_text).items())}
+                {"price": row, "rates": rates_of(json.loads(row.rates_text))}
                 for row in usage.list_prices()
             ],
             "services": [
@@ -202,14 +233,14 @@ def price_new(request: HttpRequest) -> HttpResponse:
         back=reverse("prices"),
         crumb=_("Prices"),
         lead=_(
-            "USD per one million tokens, not per token. A price is never edited: a newer one replaces"
-            " it. Charges that are settled do not change."
+            "USD per one million tokens, not per token. A price is never edited: a newer one"
+            " replaces it. Charges that are settled do not change."
         ),
     )
     initial = {name: request.GET.get(name, "") for name in ("provider", "model")}
     form = PriceForm(request.POST or None, initial=initial)
 
-    def act(data: dict[str, Any]) -> tuple[str, str]:
+    def act(data: dict[str, Any]) -> Done:
         try:
             row = usage.add_price(
                 provider=data["provider"],
@@ -222,20 +253,18 @@ def price_new(request: HttpRequest) -> HttpResponse:
             )
         except InvalidInput as error:
             raise InvalidInput(error.message, field=error.field.removeprefix("rates.")) from error
-        return page.back, _("Version %(n)s of %(what)s added.") % {
-            "n": row.version,
-            "what": f"{row.provider}/{row.model}",
-        }
+        what = {"n": row.version, "what": f"{row.provider}/{row.model}"}
+        return Done(page.back, _("Version %(n)s of %(what)s added.") % what)
 
     return run_form(request, page, form, act)
 
 
-def _rates(snapshot: PriceSnapshot | None) -> list[tuple[str, Any]]:
-    return sorted(to_plain(snapshot.rates).items()) if snapshot else []
+def _rates(snapshot: PriceSnapshot | None) -> Rates | None:
+    return rates_of(to_plain(snapshot.rates)) if snapshot else None
 
 
 def _service(service_id: str) -> Service:
-    if not ALLOWED.match(service_id):
+    if not is_id(service_id):
         raise Http404
     try:
         return usage.get_service(service_id=service_id)

@@ -7,16 +7,21 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import Promise
 
+from console.acting import refused
 from console.forms import ConsoleForm
 from console.responses import Screen
-from kernel.errors import InvalidInput, KernelError
+from kernel.errors import KernelError
 
 Text = str | Promise
+PAGE, PART = "console/form.html", "console/_form.html"
 
 
 @dataclass(frozen=True, slots=True)
 class FormPage:
-    """The words around a form. `back` is where it came from; `crumb` names that place."""
+    """The words around a form. `back` is where it came from; `crumb` names that place.
+
+    `subject` is the audit subject of what it changes: a conflict names the latest act on it.
+    """
 
     title: Text
     submit: Text
@@ -25,22 +30,37 @@ class FormPage:
     lead: Text = ""
     kind: str = "primary"  # or danger
     permission: str = "configure"
+    subject: str = ""
     facts: list[tuple[Text, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An act that was carried out: where to go and what to say there."""
+
+    to: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """An act that made a secret: its name, and the secret, shown on this one answer only."""
+
+    what: str
+    name: str
+    secret: str
 
 
 def run_form(
     request: HttpRequest,
     page: FormPage,
     form: ConsoleForm,
-    act: Callable[[dict[str, Any]], tuple[str, str]],
+    act: Callable[[dict[str, Any]], Done | Secret],
     *,
     version: int | None = None,
 ) -> HttpResponse:
-    """GET shows; POST calls `act(cleaned_data)` -> (where to go, message). Errors stay on the page.
-
-    An InvalidInput of the kernel is shown at the field it names.
-    """
-    screen = Screen(request, "console/form.html", "console/_form.html")
+    """GET shows; POST calls `act(cleaned_data)`. What the kernel refuses stays on the page."""
+    screen = Screen(request, PAGE, PART)
     context: dict[str, Any] = {
         "form_page": page,
         "form": form,
@@ -52,11 +72,13 @@ def run_form(
     if not form.is_valid():
         return screen.invalid(context)
     try:
-        to, message = act(form.cleaned_data)
-    except InvalidInput as error:
-        name = error.field if error.field in form.fields else None
-        form.add_error(name, f"{error.message} {error.way_out}".strip())
-        return screen.invalid(context)
+        outcome = act(form.cleaned_data)
     except KernelError as error:
-        return screen.problem(error, context)
-    return screen.done(to=to, message=message)
+        return refused(
+            request, screen, error, context, form=form, back=page.back, subject=page.subject
+        )
+    if isinstance(outcome, Secret):
+        return Screen(request, "console/secret.html", "console/_secret.html").show(
+            {"form_page": page, "shown": outcome}
+        )
+    return screen.done(to=outcome.to, message=outcome.message)

@@ -1,4 +1,4 @@
-"""Home: what needs a person, then how things run. Seven queries."""
+"""Home: what needs a person, then how things run. Seven queries; a poll asks for two counts."""
 
 from typing import Any
 
@@ -6,42 +6,44 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
+from django.views.decorators.http import require_GET
 
 from console.access import needs
+from console.acting import version_of
+from console.filters import read_filters
 from console.formats import ago_text
+from console.middleware import is_poll
 from console.queries.home import Backlog, Figures, figures
-from console.queries.passes import passes, processes
-from console.queries.requests import latest_requests
+from console.queries.passes import PassView, passes, processes
+from console.queries.requests import changed_since, latest_requests
 from console.responses import Screen
+from console.statuses import status_of
+from console.views.news import news, seen_moment
 from console.words import pass_text
 from kernel import clock
-from kernel.usage import metering
 from kernel.usage.reasons import REASONS
 
 LATEST_ROWS = 8
-GAPS = ("unpriced", "unpriced_unit", "unpriced_tier")
 
 
 @needs("view")
+@require_GET
 def home(request: HttpRequest) -> HttpResponse:
     """What needs attention first; figures, latest requests, processes and passes below."""
+    if is_poll(request):
+        return _news(request)
     found = figures()
     views = passes()
+    recent = latest_requests(LATEST_ROWS)
+    now = clock.now()
+    seen = version_of(recent[0].updated_at if recent else now)
     return Screen(request, "console/home/index.html", "console/home/_attention.html").show(
         {
-            "attention": _attention(found, [view for view in views if view.state != "healthy"]),
+            "attention": _attention(found, views),
             "all_well": _("No unknown outcome, nothing overdue, every pass on time."),
             "stats": _stats(found),
-            "recent": latest_requests(LATEST_ROWS),
-            "processes": [
-                {
-                    "name": one.name,
-                    "state": one.state,
-                    "text": _("Runs maintenance"),
-                    "seen_at": one.seen_at,
-                }
-                for one in processes(views)
-            ],
+            "recent": recent,
+            "processes": processes(views),
             "passes": [
                 {
                     "name": view.row.name,
@@ -51,14 +53,37 @@ def home(request: HttpRequest) -> HttpResponse:
                 }
                 for view in views
             ],
-            "now": clock.now(),
+            "now": now,
+            "news_address": f"?poll=1&seen={seen}&unknown={found.unknown.count}",
         }
     )
 
 
-def _attention(found: Figures, ailing: list[Any]) -> list[dict[str, Any]]:
-    requests = reverse("requests")
+def _news(request: HttpRequest) -> HttpResponse:
+    changed = changed_since(read_filters({}, ()), seen_moment(request))
+    known = request.GET.get("unknown", "")
+    more = figures().unknown.count - int(known) if known.isascii() and known.isdigit() else 0
+    return news(request, href=reverse("home"), changed=changed, unknown=max(more, 0))
+
+
+def _attention(found: Figures, views: list[PassView]) -> list[dict[str, Any]]:
     items = []
+    if found.broken.count:
+        items.append(
+            {
+                "icon": "alert",
+                "tone": "danger",
+                "title": ngettext(
+                    "%(count)s invariant of the database does not hold",
+                    "%(count)s invariants of the database do not hold",
+                    found.broken.count,
+                )
+                % {"count": found.broken},
+                "text": _("Found by the last db_verify. Look before anything is repaired."),
+                "side": _since(found.broken),
+                "href": reverse("health"),
+            }
+        )
     if found.unknown.count:
         items.append(
             {
@@ -71,33 +96,33 @@ def _attention(found: Figures, ailing: list[Any]) -> list[dict[str, Any]]:
                 )
                 % {"count": found.unknown},
                 "text": _("Sent, no answer saved. Never sent again: look it up and resolve it."),
-                "side": _oldest(found.unknown),
-                "href": f"{requests}?state=unknown",
+                "side": _since(found.unknown),
+                "href": f"{reverse('requests')}?state=unknown",
             }
         )
-    items += _money_items(found, requests)
-    for view in ailing:
-        if view.state in ("late", "backing_off"):
-            items.append(
-                {
-                    "icon": "clock",
-                    "tone": "warn",
-                    "title": _("The %(name)s pass is %(state)s")
-                    % {"name": view.row.name, "state": view.state.replace("_", " ")},
-                    "text": pass_text(view.row),
-                    "side": "",
-                    "href": reverse("reconciliation"),
-                }
-            )
+    items += _money_items(found)
+    items += [_pass_item(view) for view in views if view.state in ("late", "backing_off")]
     return items
 
 
-def _money_items(found: Figures, requests: str) -> list[dict[str, Any]]:
+def _pass_item(view: PassView) -> dict[str, Any]:
+    state = str(status_of(view.state).word).lower()
+    return {
+        "icon": "clock",
+        "tone": "warn",
+        "title": _("The %(name)s pass: %(state)s") % {"name": view.row.name, "state": state},
+        "text": pass_text(view.row),
+        "side": "",
+        "href": reverse("reconciliation"),
+    }
+
+
+def _money_items(found: Figures) -> list[dict[str, Any]]:
     items = []
     if found.overrun.count:
         items.append(
             {
-                "icon": "alert",
+                "icon": "accounts",
                 "tone": "danger",
                 "title": ngettext(
                     "%(count)s account over its cap",
@@ -106,47 +131,59 @@ def _money_items(found: Figures, requests: str) -> list[dict[str, Any]]:
                 )
                 % {"count": found.overrun},
                 "text": _("Real charges passed the cap; new requests are refused."),
-                "side": _oldest(found.overrun),
-                "href": reverse("accounts"),
+                "side": _since(found.overrun),
+                "href": f"{reverse('accounts')}?state=over_cap",
             }
         )
-    gaps = sum(found.reasons.get(reason, 0) for reason in GAPS)
-    if gaps:
+    unpriced = found.reasons.get("unpriced")
+    if unpriced:
         items.append(
             {
                 "icon": "prices",
                 "tone": "warn",
-                "title": _("%(count)s of the newest pending requests lack a price")
-                % {"count": gaps},
-                "text": _("Add an operator price; they settle with the next pass."),
-                "side": "",
+                "title": ngettext(
+                    "%(count)s charge waits for a price",
+                    "%(count)s charges wait for a price",
+                    unpriced.count,
+                )
+                % {"count": unpriced},
+                "text": _("A price that was valid at admission settles it with the next pass."),
+                "side": _since(unpriced),
                 "href": reverse("prices"),
             }
         )
-    unreadable = sum(found.reasons.get(reason, 0) for reason in metering.REASONS)
-    if unreadable:
-        worst = max(metering.REASONS, key=lambda reason: found.reasons.get(reason, 0))
-        items.append(
-            {
-                "icon": "coin-check",
-                "tone": "warn",
-                "title": ngettext(
-                    "%(count)s charge needs a person",
-                    "%(count)s charges need a person",
-                    unreadable,
-                )
-                % {"count": unreadable},
-                "text": REASONS[worst].means,
-                "side": _oldest(found.pending),
-                "href": f"{requests}?billing=pending",
-            }
-        )
-    return items
+    return items + _stuck_items(found)
+
+
+def _stuck_items(found: Figures) -> list[dict[str, Any]]:
+    """Pending charges that nothing settles by itself, as one entry."""
+    stuck = {code: one for code, one in found.reasons.items() if code not in ("", "unpriced")}
+    if not stuck:
+        return []
+    oldest = [one.oldest_at for one in stuck.values() if one.oldest_at is not None]
+    total = Backlog(sum(one.count for one in stuck.values()), oldest_at=min(oldest, default=None))
+    most = max(stuck, key=lambda code: stuck[code].count)
+    address = f"{reverse('requests')}?billing=pending&reason={most}"
+    return [
+        {
+            "icon": "coin-check",
+            "tone": "warn",
+            "title": ngettext(
+                "%(count)s charge needs a person",
+                "%(count)s charges need a person",
+                total.count,
+            )
+            % {"count": total},
+            "text": REASONS[most].means if most in REASONS else most,
+            "side": _since(total),
+            "href": address if len(stuck) == 1 else f"{reverse('reconciliation')}#reasons",
+        }
+    ]
 
 
 def _stats(found: Figures) -> list[dict[str, Any]]:
     requests = reverse("requests")
-    cards: list[dict[str, Any]] = [
+    cards = [
         {
             "label": _("In flight"),
             "value": str(found.dispatched),
@@ -162,7 +199,7 @@ def _stats(found: Figures) -> list[dict[str, Any]]:
         {
             "label": _("Pending charges"),
             "value": str(found.pending),
-            "note": _oldest(found.pending) or _("nothing waits"),
+            "note": _since(found.pending) or _("nothing waits"),
             "href": f"{requests}?billing=pending",
         },
         {
@@ -175,7 +212,8 @@ def _stats(found: Figures) -> list[dict[str, Any]]:
     return [{"nano": None, "trend": None, **card} for card in cards]
 
 
-def _oldest(backlog: Backlog) -> str:
-    if backlog.oldest_at is None:
+def _since(backlog: Backlog) -> str:
+    if not backlog.count or backlog.oldest_at is None:
         return ""
-    return _("oldest %(age)s") % {"age": ago_text(backlog.oldest_at, now=clock.now())}
+    age = ago_text(backlog.oldest_at, now=clock.now())
+    return age if backlog.count == 1 else _("oldest %(age)s") % {"age": age}

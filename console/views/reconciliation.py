@@ -9,11 +9,12 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from console.access import needs
-from console.acting import kernel_of, on_kernel_loop
-from console.queries.home import figures
+from console.acting import actor_of, kernel_of, on_kernel_loop, refused
+from console.forms import ConsoleForm
+from console.queries.home import NEWEST_PENDING_ROWS, figures
 from console.queries.passes import passes
 from console.responses import Screen
-from console.words import pass_text
+from console.words import pages_text, pass_text
 from kernel import clock
 from kernel.conf import conf
 from kernel.errors import KernelError
@@ -21,6 +22,8 @@ from kernel.kernel import Kernel
 from kernel.usage.reasons import REASONS
 
 PAGE, PART = "console/reconciliation/index.html", "console/reconciliation/_progress.html"
+POLL_SECONDS, POLL_SECONDS_RUNNING = 15, 2
+SHORT_WAIT_SECONDS = 2
 
 
 @needs("view")
@@ -34,33 +37,42 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_POST
 def run_now(request: HttpRequest) -> HttpResponse:
     """Start a settlement pass in this process, or join the running one; waits for it briefly."""
+    actor = actor_of(request)
 
     async def start(kernel: Kernel) -> bool:
-        task = kernel.run_pass("settlement")
-        done, _running = await asyncio.wait([task], timeout=2)
+        task = await kernel.run_pass_for("settlement", actor=actor)
+        done, _running = await asyncio.wait([task], timeout=SHORT_WAIT_SECONDS)
         return bool(done)
 
     screen = Screen(request, PAGE, PART)
+    back = reverse("reconciliation")
     try:
         done = on_kernel_loop(request, start)
     except KernelError as error:
-        return screen.problem(error, _context(request))
+        form = ConsoleForm(request.POST)
+        form.is_valid()
+        return refused(request, screen, error, _context(request), form=form, back=back)
     message = _("The pass has run.") if done else _("The pass runs; its progress is shown here.")
-    return screen.done(to=reverse("reconciliation"), message=message, context=_context(request))
+    return screen.done(to=back, message=message, context=_context(request))
 
 
 def _context(request: HttpRequest) -> dict[str, Any]:
     found = figures()
     views = passes()
     settlement = next((view for view in views if view.row.name == "settlement"), None)
+    running = settlement is not None and settlement.state == "running"
     return {
         "views": [{"view": view, "text": pass_text(view.row)} for view in views],
         "settlement": settlement,
+        "pages": pages_text(settlement.row.pages) if settlement else "",
+        "poll_seconds": POLL_SECONDS_RUNNING if running else POLL_SECONDS,
         "pending": found.pending,
+        "unknown": found.unknown,
         "reasons": [
             {"code": code, "count": count, "means": REASONS[code].means if code in REASONS else ""}
-            for code, count in sorted(found.reasons.items(), key=lambda pair: -pair[1])
+            for code, count in sorted(found.reasons.items(), key=lambda pair: -pair[1].count)
         ],
+        "reasons_of": NEWEST_PENDING_ROWS,
         "here": _here(request),
         "interval": conf.settlement_interval_seconds,
         "page_rows": conf.settlement_page_rows,

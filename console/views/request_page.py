@@ -11,7 +11,11 @@ from django.utils.translation import gettext_lazy
 from console.acting import version_of
 from console.bodies import body_view
 from console.forms import ConsoleForm, NoteField
+from console.queries.audit import acts_on
+from console.statuses import status_of
 from console.timeline import Step
+from console.untrusted import to_html
+from console.words import act_text
 from kernel import usage
 from kernel.audit import Actor
 from kernel.conf import conf
@@ -21,6 +25,8 @@ from kernel.states import Billing, Result
 from kernel.usage.reasons import why
 
 EXECUTED, NOT_EXECUTED, WRITE_OFF = "executed", "not_executed", "write_off"
+UNPRICED = "unpriced"
+ACTS_SHOWN = 20
 
 
 class ConfirmForm(ConsoleForm):
@@ -40,7 +46,7 @@ class ResolveForm(ConsoleForm):
         label=gettext_lazy("Input tokens"), required=False, min_value=0, max_value=10**12
     )
     cached_tokens = forms.IntegerField(
-        label=gettext_lazy("of which cached"), required=False, min_value=0, max_value=10**12
+        label=gettext_lazy("Cached input"), required=False, min_value=0, max_value=10**12
     )
     output_tokens = forms.IntegerField(
         label=gettext_lazy("Output tokens"), required=False, min_value=0, max_value=10**12
@@ -50,18 +56,12 @@ class ResolveForm(ConsoleForm):
     def __init__(self, *args: Any, row: Request, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.row = row
-        unknown = row.result_state == Result.UNKNOWN
-        executed = (
-            (EXECUTED, _("It was executed: charge this metering"))
-            if unknown
-            else (EXECUTED, _("Charge this metering"))
-        )
-        other = (
-            (NOT_EXECUTED, _("It was not executed: nothing is owed"))
-            if unknown
-            else (WRITE_OFF, _("Write it off: never charge it"))
-        )
-        self.fields["outcome"].choices = [executed, other]  # type: ignore[attr-defined]  # a ChoiceField
+        self.fields["outcome"].choices = _outcomes(row)  # type: ignore[attr-defined]  # a ChoiceField
+        # Metering does not help a charge that waits for a price.
+        self.takes_metering = row.result_state == Result.UNKNOWN or row.pending_reason != UNPRICED
+        if not self.takes_metering:
+            self.initial.setdefault("outcome", WRITE_OFF)
+            self["note"].label = _("Why")
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -111,6 +111,18 @@ class ResolveForm(ConsoleForm):
         return usage_report
 
 
+def _outcomes(row: Request) -> list[tuple[str, str]]:
+    if row.result_state == Result.UNKNOWN:
+        return [
+            (EXECUTED, _("It was executed: charge this metering")),
+            (NOT_EXECUTED, _("It was not executed: nothing is owed")),
+        ]
+    write_off = (WRITE_OFF, _("Write it off: never charge it"))
+    if row.pending_reason == UNPRICED:
+        return [write_off]
+    return [(EXECUTED, _("Charge this metering")), write_off]
+
+
 def detail_context(row: Request, *, form: ResolveForm | None = None) -> dict[str, Any]:
     """Everything templates/console/requests/detail.html names."""
     explanation = usage.explain_charge(request=row)
@@ -118,6 +130,11 @@ def detail_context(row: Request, *, form: ResolveForm | None = None) -> dict[str
     return {
         "row": row,
         "version": version_of(row.updated_at),
+        "may_change": row.billing_state in (Billing.OPEN, Billing.PENDING),
+        "acts": [
+            {"row": act, "text": act_text(act.action)}
+            for act in acts_on(f"request:{row.id}", count=ACTS_SHOWN)
+        ],
         "account": Account.objects.filter(id=row.account_id).first(),
         "service": Service.objects.filter(id=row.service_id).first(),
         "steps": steps_of(row),
@@ -126,13 +143,13 @@ def detail_context(row: Request, *, form: ResolveForm | None = None) -> dict[str
         "bodies": _bodies(row),
         "purged": row.purged_at is not None,
         "resolve_form": form or (ResolveForm(row=row) if resolvable else None),
-        "why": _why(row),
+        "why": why_not(row),
     }
 
 
 def can_resolve(row: Request) -> bool:
-    """Whether a person is needed: an unknown outcome, or a charge that nothing settles by itself."""
-    stuck = row.billing_state == Billing.PENDING and row.pending_reason not in ("", "unpriced")
+    """Whether a person can end it: an unknown outcome, or a charge that waits for a reason."""
+    stuck = row.billing_state == Billing.PENDING and row.pending_reason != ""
     return row.result_state == Result.UNKNOWN or (
         stuck and row.result_state not in (Result.DISPATCHED, Result.ADMITTED)
     )
@@ -168,12 +185,11 @@ def steps_of(row: Request) -> list[Step]:
     ended = row.result_state in tones
     steps.append(
         Step(
-            _("Result: %(state)s") % {"state": row.result_state} if ended else _("Result"),
+            status_of(row.result_state).word if ended else _("Result"),
             icon,
             tone,
             (row.result_at or row.updated_at) if ended else None,
-            row.error_text
-            or (_("The provider's bytes are saved with their hash.") if ended else ""),
+            _result_text(row) if ended else "",
         )
     )
     if row.resolved_at:
@@ -181,7 +197,8 @@ def steps_of(row: Request) -> list[Step]:
             Step(_("Resolved by an operator"), "check-circle", "info", row.resolved_at, "")
         )
     if row.billing_state == Billing.NOT_CHARGED:
-        steps.append(Step(_("Not charged"), "dash-circle", "calm", None, why(row).means))
+        at = row.resolved_at or row.result_at or row.updated_at
+        steps.append(Step(_("Not charged"), "dash-circle", "calm", at, why(row).means))
     else:
         steps.append(
             Step(
@@ -193,6 +210,14 @@ def steps_of(row: Request) -> list[Step]:
             )
         )
     return steps
+
+
+def _result_text(row: Request) -> str:
+    if row.error_text:
+        return to_html(row.error_text)
+    if row.result_sha256:
+        return _("The provider's bytes are saved with their hash.")
+    return ""
 
 
 def _charge(explanation: usage.Explanation) -> dict[str, Any] | None:
@@ -245,7 +270,7 @@ def _bodies(row: Request) -> list[dict[str, Any]]:
     return found
 
 
-def _why(row: Request) -> dict[str, str]:
+def why_not(row: Request) -> dict[str, str]:
     """Why an act is not possible, in words; '' when it is."""
     admitted = row.result_state == Result.ADMITTED
     open_ended = row.result_state in (Result.ADMITTED, Result.DISPATCHED)

@@ -1,26 +1,31 @@
 """Audit, health, and the "go to" box."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from console.access import needs
+from console.access import ability, needs
 from console.acting import kernel_of
 from console.filters import read_filters
 from console.paging import Cursor
 from console.queries.audit import FILTERS, audit_page
 from console.queries.passes import passes, processes
 from console.responses import Screen, see_other
-from kernel import schema
+from console.words import act_text, changes_of
+from kernel import schema, usage
 from kernel.errors import KernelError
-from kernel.ids import ALLOWED
-from kernel.models import Account, CheckReport, LedgerRow, Request, Service
+from kernel.ids import is_id
+from kernel.invariants import INVARIANTS
+from kernel.models import Account, AuditRow, CheckReport, LedgerRow, Request, Service, Token
 
 FOUND_MAX = 20
+Place = dict[str, Any]
 
 
 @needs("view")
@@ -29,21 +34,30 @@ def audit(request: HttpRequest) -> HttpResponse:
     """Who did what, newest first."""
     chosen = read_filters(request.GET, FILTERS)
     found = audit_page(chosen, Cursor.read(request.GET))
+    rows = [
+        {"row": row, "text": act_text(row.action), "changes": changes_of(row)} for row in found.rows
+    ]
     return Screen(request, "console/audit/index.html", "console/audit/_list.html").show(
-        {"rows": found.rows, "page": found.page, "chosen": chosen}
+        {"rows": rows, "page": found.page, "chosen": chosen}
     )
 
 
 @needs("view")
 @require_GET
 def health(request: HttpRequest) -> HttpResponse:
-    """The schema, the last check of the invariants (never run here), this process, all processes."""
-    views = passes()
+    """The schema, the last check of the invariants (never run here), the processes."""
+    words = {each.key: each for each in INVARIANTS}
+    checks = [
+        {"report": row, "invariant": words.get(row.name)}
+        for row in CheckReport.objects.order_by("name")
+    ]
     return Screen(request, "console/health/index.html", "console/health/_state.html").show(
         {
             "schema": schema.state(),
-            "checks": CheckReport.objects.order_by("name"),
-            "processes": processes(views),
+            "broken": [one for one in checks if one["report"].offenders],
+            "holding": [one for one in checks if not one["report"].offenders],
+            "checked_at": min((one["report"].checked_at for one in checks), default=None),
+            "processes": processes(passes()),
             "here": _here(request),
         }
     )
@@ -52,43 +66,77 @@ def health(request: HttpRequest) -> HttpResponse:
 @needs("view")
 @require_GET
 def go_to(request: HttpRequest) -> HttpResponse:
-    """Any id leads to its page: request, operation, ledger row, account, service."""
+    """Any id leads to its page; 404 in words when nothing has it."""
     text = request.GET.get("q", "").strip()
-    places = _places(text) if ALLOWED.match(text) else []
-    if len(places) == 1:
-        return see_other(places[0]["href"])
     if not text:
         messages.info(request, _("Type an id: of an operation, a request, an account, a service."))
         return see_other(reverse("home"))
+    places = _places(request, text)
+    if len(places) == 1:
+        return see_other(places[0]["href"])
     return Screen(request, "console/go_to.html", "console/go_to.html").show(
-        {"text": text, "places": places}
+        {"text": text, "places": places}, status=200 if places else 404
     )
 
 
-def _places(text: str) -> list[dict[str, Any]]:
-    if text.startswith("req_") and Request.objects.filter(id=text).exists():
-        return [_place(_("Request"), text, reverse("request", args=[text]))]
-    if text.startswith("led_"):
-        row = LedgerRow.objects.filter(id=text).only("request_id").first()
-        if row:
-            return [_place(_("Ledger row"), text, reverse("request", args=[row.request_id]))]
-    accounts = list(Account.objects.order_by("id").values_list("id", flat=True)[:1000])
-    # The unique key starts with the account, so this is one index look-up per account.
-    found = Request.objects.filter(account_id__in=accounts, operation_id=text)
-    places = [
-        _place(
-            _("Operation of %(a)s") % {"a": account}, text, reverse("request", args=[request_id])
-        )
-        for request_id, account in found.values_list("id", "account_id")[:FOUND_MAX]
+def _places(request: HttpRequest, text: str) -> list[Place]:
+    found = []
+    if "/" not in text and User.objects.filter(username=text).exists():
+        may = ability(request.user, "people")
+        address = reverse("person-change", args=[text]) if may else reverse("people")
+        found.append(_place(_("Person"), text, address))
+    if not is_id(text):
+        return found
+    for prefix, look in OWN_IDS.items():
+        if text.startswith(prefix) and (place := look(text)):
+            return [place]
+    requests = usage.find_requests(operation_id=text)[:FOUND_MAX]
+    found += [
+        _place(_("Operation of %(a)s") % {"a": row.account_id}, text, _request(row.id))
+        for row in requests
     ]
-    if text in accounts:
-        places.append(_place(_("Account"), text, reverse("account", args=[text])))
+    if Account.objects.filter(id=text).exists():
+        found.append(_place(_("Account"), text, reverse("account", args=[text])))
     if Service.objects.filter(id=text).exists():
-        places.append(_place(_("Service"), text, reverse("service-change", args=[text])))
-    return places
+        found.append(_place(_("Service"), text, reverse("service", args=[text])))
+    return found
 
 
-def _place(what: str, name: str, href: str) -> dict[str, Any]:
+def _find_request(text: str) -> Place | None:
+    row = Request.objects.filter(id=text).only("id").first()
+    return _place(_("Request"), text, _request(row.id)) if row else None
+
+
+def _find_ledger_row(text: str) -> Place | None:
+    row = LedgerRow.objects.filter(id=text).only("request_id").first()
+    return _place(_("Ledger row"), text, _request(row.request_id)) if row else None
+
+
+def _find_audit_row(text: str) -> Place | None:
+    row = AuditRow.objects.filter(id=text).only("subject").first()
+    address = f"{reverse('audit')}?subject={row.subject}" if row else ""
+    return _place(_("Act"), text, address) if row else None
+
+
+def _find_token(text: str) -> Place | None:
+    row = Token.objects.filter(id=text).only("id").first()
+    address = f"{reverse('audit')}?subject=token:{text}"
+    return _place(_("Token"), text, address) if row else None
+
+
+OWN_IDS: dict[str, Callable[[str], Place | None]] = {
+    "req_": _find_request,
+    "led_": _find_ledger_row,
+    "aud_": _find_audit_row,
+    "tok_": _find_token,
+}
+
+
+def _request(request_id: str) -> str:
+    return reverse("request", args=[request_id])
+
+
+def _place(what: str, name: str, href: str) -> Place:
     return {"what": what, "name": name, "href": href}
 
 

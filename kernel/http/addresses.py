@@ -11,12 +11,13 @@ import re
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from ipaddress import IPv4Address as IPv4
+from ipaddress import IPv6Address as IPv6
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from kernel.errors import AddressRefused, NotSent
 
-IPv4, IPv6 = ipaddress.IPv4Address, ipaddress.IPv6Address
 Address = IPv4 | IPv6
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 

@@ -9,6 +9,7 @@ before use and dropped when the peer closed it; after the first byte nothing is 
 """
 
 import asyncio
+import functools
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -76,10 +77,7 @@ class Door:
         self._idle_max = idle_max if idle_seconds > 0 else 0
         self._idle_seconds = idle_seconds
         self._resolve = resolve
-        self._tls = ssl.create_default_context()
-        if ca_file is not None:
-            self._tls.load_verify_locations(ca_file)
-        self._tls.set_alpn_protocols(["http/1.1"])
+        self._tls = _tls_context(ca_file)
         self._idle: list[Link] = []
         self._busy: set[Link] = set()
         self._closed = False
@@ -242,6 +240,16 @@ class Door:
         for link in [*self._idle, *self._busy]:
             link.wire.abort()
         self._idle.clear()
+
+
+@functools.cache
+def _tls_context(ca_file: str | None) -> ssl.SSLContext:
+    """The system's authorities and one more; reading them takes tens of milliseconds, so once."""
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def _classified(error: Exception, call: _Call, wire: Wire) -> PeerError:

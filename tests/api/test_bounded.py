@@ -34,6 +34,8 @@ class Recorder:
             message = await receive()
             if message["type"] == "http.disconnect":
                 self.gone = True
+                # Whoever asks again hears the same.
+                assert (await receive())["type"] == "http.disconnect"
                 break
             self.body += message.get("body", b"")
             if not message.get("more_body"):

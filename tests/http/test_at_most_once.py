@@ -2,12 +2,13 @@
 
 import asyncio
 import socket
+import threading
 
 import pytest
 
 from kernel.errors import BodyBroken, NotSent, OutcomeUnknown
 from kernel.http import Door, read_body
-from kernel.http.wire import Wire
+from kernel.http.wire import Wire, WireClosed
 from tests.http.conftest import Call, calling, until_stale, whole
 from tests.support.hostile_answers import PeerWire
 from tests.support.hostile_peer import HostilePeer
@@ -53,6 +54,33 @@ async def test_a_close_seen_after_the_look_but_before_the_first_byte_is_no_send(
     monkeypatch.setattr(Wire, "_is_readable", lambda self: False)
     await whole(call, peer.url("keep_then_close"))
     assert (peer.connections, peer.received["keep_then_close"]) == (2, 2)
+
+
+async def test_a_close_that_only_the_kernel_has_seen_is_found_by_the_look(call: Call) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    requests = []
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(2):
+            connection, _address = listener.accept()
+            with connection:
+                requests.append(connection.recv(65536))
+                connection.sendall(answer)
+                may_close.wait(5)
+            closed.set()
+
+    may_close, closed = threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        assert await whole(call, url) == b"ok"
+        # The loop stands still while the peer closes: its protocol cannot have noticed.
+        may_close.set()
+        assert closed.wait(5)
+        assert await whole(call, url) == b"ok"
+        thread.join(5)
+    assert len(requests) == 2
 
 
 async def test_a_peer_that_always_closes_gets_each_request_at_most_once(
@@ -179,21 +207,21 @@ async def test_a_reset_right_after_accepting_is_never_called_not_sent_once_bytes
         await door.aclose()
 
 
-async def test_a_peer_that_speaks_first_is_not_an_http_peer(stack: str) -> None:
-    async def first(wire: PeerWire) -> None:
-        await wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")
+async def test_a_fresh_connection_that_closes_before_the_first_byte_is_not_dialled_again(
+    call: Call, door: Door, peer: HostilePeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def write(self: Wire, buffer: bytes, timeout: float | None = None) -> None:
+        raise WireClosed
 
-    async with HostilePeer(first=first) as peer:
-        door = Door(stack=stack)
-        # Either the early bytes are seen before the write (not sent) or the answer is the peer's
-        # own word; what must not happen is a second request.
-        for _ in range(10):
-            try:
-                await whole(calling(door), peer.url("ok"))
-            except (NotSent, OutcomeUnknown):
-                continue
-        assert peer.received["ok"] <= 10
-        await door.aclose()
+    monkeypatch.setattr(Wire, "write", write)
+    with pytest.raises(NotSent) as failed:
+        await whole(call, peer.url("ok"))
+    assert failed.value.details["reason"] == "connect"
+    assert (peer.received["ok"], door.busy) == (0, 0)
+    async with asyncio.timeout(5):
+        while peer.connections < 1:
+            await asyncio.sleep(0.001)
+    assert peer.connections == 1
 
 
 async def test_a_closed_door_makes_no_calls(call: Call, door: Door, peer: HostilePeer) -> None:

@@ -108,6 +108,15 @@ def test_a_plain_body_that_claims_gzip_is_broken() -> None:
         decode("gzip", b'{"plain": true}', size=4, body_bytes_max=100)
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "raw deflate"])
+def test_output_that_zlib_still_holds_is_not_lost(encoding: str) -> None:
+    # Sizes around a full piece: all input is consumed, and a little output is still inside.
+    for more in range(600):
+        body = bytes(PIECE_BYTES + more)
+        packed = PACK[encoding](body)
+        assert decode(encoding, packed, size=len(packed), body_bytes_max=10**6) == body
+
+
 def test_a_bomb_stops_inside_the_decoder() -> None:
     bomb = gzip.compress(bytes(64 * 2**20))
     decoder = BodyDecoder(encodings=["gzip"], body_bytes_max=200_000)

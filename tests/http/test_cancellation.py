@@ -43,7 +43,7 @@ async def test_after_a_thousand_cancelled_calls_fresh_ones_succeed(
     door = Door(stack=stack, connections_max=connections_max, slot_seconds=5)
     call = calling(door)
     chance = random.Random(7)
-    names = ["ok", "hang", "hang_after_head", "drip", "chunked", "keep_then_close"]
+    names = ["ok", "hang", "hang_after_head", "drip", "chunked", "close_says_so"]
     for _ in range(50):
         tasks = [
             asyncio.create_task(whole(call, peer.url(chance.choice(names)))) for _ in range(20)

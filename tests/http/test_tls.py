@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from kernel.errors import NotSent
 from kernel.http import Door
@@ -38,11 +39,15 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.fixture
-async def tls_peer(authority: Path) -> AsyncIterator[HostilePeer]:
+def server_context(authority: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
-    async with HostilePeer(tls=context) as peer:
+    return context
+
+
+@pytest.fixture
+async def tls_peer(authority: Path) -> AsyncIterator[HostilePeer]:
+    async with HostilePeer(tls=server_context(authority)) as peer:
         yield peer
 
 
@@ -133,3 +138,20 @@ async def test_a_loss_under_tls_is_never_a_whole_body(
         await whole(calling(door), tls_peer.url(name))
     assert tls_peer.received[name] == 1
     await door.aclose()
+
+
+def test_tls_on_uvloop_keeps_connections_and_refuses_strangers(stack: str, authority: Path) -> None:
+    async def main() -> None:
+        async with HostilePeer(tls=server_context(authority)) as peer:
+            door = Door(stack=stack, ca_file=str(authority / "ca.pem"))
+            for _ in range(3):
+                assert await whole(calling(door), peer.url("ok", size=300_000)) == b"x" * 300_000
+            assert (peer.connections, door.idle, door.busy) == (1, 1, 0)
+            await door.aclose()
+            stranger = Door(stack=stack)
+            with pytest.raises(NotSent) as failed:
+                await whole(calling(stranger), peer.url("ok"))
+            assert failed.value.details["reason"] == "tls"
+            await stranger.aclose()
+
+    uvloop.run(main())

@@ -10,6 +10,7 @@ from django.db import connection
 from kernel import usage
 from kernel.models import Request
 from kernel.usage.admission import Admission, Submission
+from kernel.usage.bodies import read_body
 from kernel.usage.dispatch import Fence, dispatch, order
 from kernel.usage.outcomes import Answered, classify
 from kernel.usage.results import Outcome, Saved, save_results
@@ -82,6 +83,20 @@ def states(row: Request | str) -> tuple[str, str, str]:
     """Result state, billing state and pending reason, as stored now."""
     found = row_of(row) if isinstance(row, str) else reread(row)
     return found.result_state, found.billing_state, found.pending_reason
+
+
+def the_request() -> Request:
+    """The only request there is."""
+    return Request.objects.get()
+
+
+def states_now() -> tuple[str, str, str]:
+    return states(the_request())
+
+
+def result_of(row: Request) -> bytes | None:
+    """The saved result bytes."""
+    return read_body(request_id=row.id, kind="result")
 
 
 def at_once(*works: Callable[[], Any]) -> list[Any]:

@@ -297,7 +297,10 @@ def test_broken_text_elsewhere_in_a_body_does_not_hide_its_usage():
 
 
 def test_a_body_that_reports_two_different_usages_is_invalid():
-    one, two = b'{"prompt_tokens":1,"completion_tokens":1}', b'{"prompt_tokens":2}'
+    one, two = (
+        b'{"prompt_tokens":1,"completion_tokens":1}',
+        b'{"prompt_tokens":2,"completion_tokens":1}',
+    )
     assert usage_of_body(b'{"usage":%s,"usage":%s}' % (one, two)).reason == "invalid_usage"
 
 

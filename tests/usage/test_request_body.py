@@ -40,6 +40,11 @@ def test_only_the_model_changes_in_a_plain_request():
             '{"model":"real-1","stream":true,"stream_options":{"include_usage":true,"a":1}}',
         ),
         (
+            ',"stream_options":{"include_usage":true,"include_usage":false}',
+            '{"model":"real-1","stream":true,'
+            '"stream_options":{"include_usage":true,"include_usage":true}}',
+        ),
+        (
             ',"stream_options":{"include_usage":false,"a":1}',
             '{"model":"real-1","stream":true,"stream_options":{"include_usage":true,"a":1}}',
         ),

@@ -224,6 +224,7 @@ def test_only_the_usage_chunk_is_hidden():
         event({"choices": [], "prompt_filter_results": []}),
         delta(usage=None),
         delta(usage=USAGE),
+        delta(more={"choices": []}, usage=USAGE),
         event({"choices": [], "usage": USAGE, "error": {"message": "broke"}}),
         b'data: {"choices":[],"usage":{"prompt_tokens":9\n\n',
         b": keep-alive\n\n",
@@ -244,6 +245,13 @@ def test_a_whole_event_is_passed_on_at_once():
     assert kept.feed(first[:30]) == b""
     assert kept.feed(first[30:]) == first
     assert kept.feed(usage_chunk() + DONE) == DONE
+    assert kept.finish() == b""
+
+
+def test_line_ends_between_events_are_passed_on_at_once_and_never_hidden():
+    kept = UsageChunkFilter(True)
+    assert kept.feed(delta() + b"\n\r") == delta() + b"\n\r"
+    assert kept.feed(b"\n" + usage_chunk().rstrip()) == b"\n"
     assert kept.finish() == b""
 
 
@@ -272,6 +280,7 @@ fragments = st.sampled_from(
         delta(usage={"prompt_tokens": 9, "completion_tokens": 1, "total_tokens": 10}),
         delta("y" * 1500),
         usage_chunk(),
+        usage_chunk().rstrip(),
         usage_chunk(None),
         usage_chunk({"prompt_tokens": -1}),
         event({"choices": [], "usage": USAGE}, end="\r\n\r\n"),

@@ -20,7 +20,8 @@ class Writer(Generic[Item, Out]):
     exception is raised to that item's caller alone. An error of the whole batch runs each item by
     itself, unless the database is away: then each caller gets it. When a commit's outcome is
     unknown, `confirm(items=[item])` asks the database by the item's own key and fence (A4); it must
-    be safe to run whatever the lost commit did.
+    be safe to run whatever the lost commit did. `linger_seconds`: nobody waits for this verb, so it
+    may wait for company before it takes a batch.
     """
 
     def __init__(
@@ -30,12 +31,12 @@ class Writer(Generic[Item, Out]):
         *,
         confirm: Callable[..., Sequence[Out | Exception]],
         key: Callable[[Item], Any],
-        lanes: int = 1,
+        linger_seconds: float = 0.0,
     ):
         self._database, self._verb, self._confirm, self._key = database, verb, confirm, key
         self._waiting: list[tuple[Item, asyncio.Future[Out]]] = []
-        self._lanes_free = lanes
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._linger_seconds = linger_seconds
+        self._task: asyncio.Task[None] | None = None
 
     async def put(self, item: Item) -> Out:
         """Write `item` with whatever else is waiting. Shielded like every database call."""
@@ -45,22 +46,21 @@ class Writer(Generic[Item, Out]):
         return await asyncio.shield(future)
 
     def _pump(self) -> None:
-        while self._waiting and self._lanes_free:
+        if self._waiting and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        try:
+            if self._linger_seconds and len(self._waiting) < conf.writer_batch_max:
+                await asyncio.sleep(self._linger_seconds)
             batch = self._waiting[: conf.writer_batch_max]
             del self._waiting[: len(batch)]
-            self._lanes_free -= 1
-            task = asyncio.get_running_loop().create_task(self._write(batch))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _write(self, batch: list[tuple[Item, asyncio.Future[Out]]]) -> None:
-        batch.sort(key=lambda pair: self._key(pair[0]))
-        try:
+            batch.sort(key=lambda pair: self._key(pair[0]))
             outcomes = await self._run([item for item, _ in batch])
             for (_, future), outcome in zip(batch, outcomes, strict=True):
                 _resolve(future, outcome)
         finally:
-            self._lanes_free += 1
+            self._task = None
             self._pump()
 
     async def _run(self, items: list[Item]) -> Sequence[Out | Exception]:

@@ -149,7 +149,11 @@ class Gateway:
             database, save_results, confirm=save_results, key=lambda item: item.request_id
         )
         self._settle: Writer[str, Settled] = Writer(
-            database, settle, confirm=settle, key=lambda item: item
+            database,
+            settle,
+            confirm=settle,
+            key=lambda item: item,
+            linger_seconds=conf.settlement_linger_seconds,
         )
 
     @property

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import F, OuterRef, Q, Subquery
+from django.db.models import OuterRef, Q, Subquery
 
 from kernel import clock
 from kernel.errors import CommitOutcomeUnknown, LostRace
 from kernel.ids import new_id
-from kernel.models import Account, LedgerRow, Request
+from kernel.models import LedgerRow, Request
 from kernel.money import MULTIPLIER_ONE
 from kernel.runtime.maintenance import PageReport
 from kernel.states import Billing
@@ -29,9 +29,18 @@ from kernel.transactions import (
 from kernel.usage import pricing
 from kernel.usage.catalog import price_for_request_in_tx
 from kernel.usage.metering import Metering
-from kernel.usage.sql import insert_rows_in_tx
+from kernel.usage.sql import execute_in_tx, insert_rows_in_tx
 
 log = logging.getLogger(__name__)
+
+CONSUME = (
+    "UPDATE bz_usage_accounts SET consumed_nano = consumed_nano + %s,"
+    " held_nano = held_nano - %s WHERE id = %s"
+)
+FLAG_OVERRUN = (
+    "UPDATE bz_usage_accounts SET overrun_at = %s"
+    " WHERE id = %s AND cap_nano < consumed_nano AND overrun_at IS NULL"
+)
 
 CORRUPT = "corrupt"
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
@@ -243,11 +252,8 @@ def post_charges_in_tx(*, charges: Sequence[Posting]) -> None:
 @requires_transaction
 def consume_in_tx(*, account_id: str, amount: int, release: int, now: datetime) -> None:
     """Add `amount` nano-USD to consumed and give `release` back; flags an overrun once (A15)."""
-    account = Account.objects.filter(id=account_id)
-    account.update(consumed_nano=F("consumed_nano") + amount, held_nano=F("held_nano") - release)
-    account.filter(cap_nano__isnull=False, cap_nano__lt=F("consumed_nano"), overrun_at=None).update(
-        overrun_at=now
-    )
+    execute_in_tx(CONSUME, [amount, release, account_id])
+    execute_in_tx(FLAG_OVERRUN, [now, account_id])
 
 
 def _record_deferrals(deferrals: Sequence[tuple[Request, str]]) -> None:

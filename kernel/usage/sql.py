@@ -40,10 +40,14 @@ def update_where_in_tx(
     """UPDATE ... SET values WHERE `where`; returns how many rows matched. `where` is our own text."""
     assignments = ", ".join(f"{name} = %s" for name in values)
     statement = f"UPDATE {model._meta.db_table} SET {assignments} WHERE {where}"
+    return execute_in_tx(statement, [*values.values(), *parameters])
+
+
+@requires_transaction
+def execute_in_tx(statement: str, parameters: Sequence[Any]) -> int:
+    """Run a statement of ours; returns how many rows matched."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            statement, [_plain(v) for v in values.values()] + [_plain(p) for p in parameters]
-        )
+        cursor.execute(statement, [_plain(value) for value in parameters])
         return int(cursor.rowcount)
 
 

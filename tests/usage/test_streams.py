@@ -303,7 +303,7 @@ fragments = st.sampled_from(
 
 
 @given(parts=st.lists(fragments, max_size=12), data=st.data())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_chunking_gives_the_same_summary_and_the_same_filtered_bytes(
     parts: list[bytes], data: st.DataObject
 ):

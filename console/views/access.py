@@ -124,7 +124,7 @@ def token_revoke(request: HttpRequest, token_id: str) -> HttpResponse:
 
     def act(data: dict[str, Any]) -> Done:
         now = access.revoke_token(token_id=row.id, actor=actor_of(request), reason=data["reason"])
-        return Done(page.back, _("Token revoked.") if now else _("It was revoked before."))
+        return Done(page.back, _("Token revoked.") if now else _("It was revoked already."))
 
     return run_form(request, page, ReasonForm(request.POST or None), act)
 

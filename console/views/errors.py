@@ -1,8 +1,10 @@
 """Error pages that say what happened and the way out: 400, 403, 404, 500, stale form (CSRF)."""
 
+import sys
 from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse, HttpResponseServerError
 from django.middleware.csrf import get_token
 from django.shortcuts import render
@@ -12,7 +14,8 @@ from django.utils.translation import gettext as _
 from console.access import Denied
 from console.filters import BadFilter
 from console.kept import is_same_origin, kept_texts
-from console.responses import wants_part
+from console.responses import RETRY_SECONDS, wants_part
+from kernel.transactions import is_lost_connection
 
 
 def _answer(
@@ -83,9 +86,14 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 @login_not_required
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500, without the database and without context processors."""
-    context = {"request_id": getattr(request, "request_id", "")}
-    return HttpResponseServerError(render_to_string("console/errors/500.html", context))
+    """500, or 503 while the database is away. Needs neither database nor context processors."""
+    error = sys.exc_info()[1]
+    away = isinstance(error, DatabaseError | InterfaceError) and is_lost_connection(error)
+    context = {"request_id": getattr(request, "request_id", ""), "away": away}
+    body = render_to_string("console/errors/500.html", context)
+    if not away or request.headers.get("HX-Request"):  # a part that fails stays as it is
+        return HttpResponseServerError(body)
+    return HttpResponse(body, status=503, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
 @login_not_required

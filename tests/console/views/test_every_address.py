@@ -1,0 +1,193 @@
+"""Every address x every role x both methods: a new address without an entry fails (L2; case 32)."""
+
+from dataclasses import dataclass
+
+import pytest
+from django.test import Client
+from django.urls import get_resolver, reverse
+
+from console.access import ROLES
+from kernel import access
+from tests.support import lives
+
+STRANGER, NOBODY = "stranger", "nobody"
+PEOPLE = (STRANGER, NOBODY, *ROLES)
+NEVER = ""  # as a permission: the method is not allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What an allowed person gets: with GET, and with a POST that carries nothing.
+
+    `post` names the permission of POST; NEVER means 405 for everybody who may look.
+    """
+
+    permission: str
+    get: int = 200
+    post: str = NEVER
+    post_status: int = 405
+    arguments: tuple[str, ...] = ()
+
+
+REQUEST, ACCOUNT, SERVICE, TOKEN, PERSON = "{request}", "acme", "gpt", "{token}", "petra"
+ADDRESSES = {
+    "home": Address("view"),
+    "go-to": Address("view", get=303),  # an empty box leads home
+    "preferences": Address("view", get=405, post="view", post_status=400),
+    "requests": Address("view"),
+    "request": Address("view", arguments=(REQUEST,)),
+    "request-resolve": Address("operate", post="operate", post_status=400, arguments=(REQUEST,)),
+    "request-cancel": Address("operate", post="operate", post_status=422, arguments=(REQUEST,)),
+    "request-dispatch": Address("operate", post="operate", post_status=422, arguments=(REQUEST,)),
+    "request-body": Address("view", arguments=(REQUEST, "request")),
+    "accounts": Address("view"),
+    "account": Address("view", arguments=(ACCOUNT,)),
+    "account-new": Address("configure", post="configure", post_status=422),
+    "account-change": Address("configure", post="configure", post_status=422, arguments=(ACCOUNT,)),
+    "reconciliation": Address("view"),
+    "reconciliation-run": Address("operate", get=405, post="operate", post_status=400),
+    "services": Address("view"),
+    "service": Address("view", arguments=(SERVICE,)),
+    "service-new": Address("configure", post="configure", post_status=422),
+    "service-change": Address("configure", post="configure", post_status=422, arguments=(SERVICE,)),
+    "prices": Address("view"),
+    "price-new": Address("configure", post="configure", post_status=422),
+    "tokens": Address("view"),
+    "token-new": Address("tokens", post="tokens", post_status=422),
+    "token-revoke": Address("tokens", post="tokens", post_status=422, arguments=(TOKEN,)),
+    "people": Address("view"),
+    "person-new": Address("people", post="people", post_status=422),
+    "person-change": Address("people", post="people", post_status=422, arguments=(PERSON,)),
+    "person-password": Address("people", post="people", post_status=422, arguments=(PERSON,)),
+    "audit": Address("view"),
+    "health": Address("view"),
+    "styleguide": Address("view", get=404, post="view", post_status=404),  # 404 outside DEBUG
+}
+PUBLIC = {"sign-in", "sign-out"}
+
+
+def console_names():
+    return {
+        pattern.name
+        for pattern in get_resolver("console.urls").url_patterns
+        if not hasattr(pattern, "url_patterns")
+    }
+
+
+def test_every_address_has_an_entry_here():
+    assert console_names() == set(ADDRESSES) | PUBLIC
+
+
+@pytest.fixture
+def path_of(db):
+    """Makes the rows the addresses name; returns name -> path."""
+    lives.open_account()
+    lives.add_service()
+    known = {REQUEST: lives.admitted("op-1").id}
+    known[TOKEN] = access.issue_token(
+        account_id="acme", name="ci", scopes=["usage:read"], actor=lives.ACTOR
+    )[0].id
+    access.add_person(
+        name=PERSON, role="viewer", password="a long first password", actor=lives.ACTOR
+    )
+
+    def path(name):
+        arguments = [known.get(one, one) for one in ADDRESSES[name].arguments]
+        return reverse(name, args=arguments)
+
+    return path
+
+
+@pytest.fixture
+def visitor(signed_in):
+    """A client of each kind of person, made when asked for."""
+
+    def make(who):
+        if who == STRANGER:
+            return Client()
+        return signed_in() if who == NOBODY else signed_in(who)
+
+    return make
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+def test_who_may_look(path_of, visitor, who):
+    client = visitor(who)
+    found, expected = {}, {}
+    for name, address in ADDRESSES.items():
+        response = client.get(path_of(name))
+        found[name] = response.status_code
+        if who == STRANGER:
+            expected[name] = 302
+            assert response["Location"].startswith("/sign-in/?next=")
+        elif address.permission in ROLES.get(who, ()):
+            expected[name] = address.get
+        else:
+            expected[name] = 403
+            assert "Your role" in response.text
+    assert found == expected
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+def test_who_may_act(path_of, visitor, who):
+    client = visitor(who)
+    found, expected = {}, {}
+    for name, address in ADDRESSES.items():
+        response = client.post(path_of(name))
+        found[name] = response.status_code
+        granted = ROLES.get(who, frozenset())
+        if who == STRANGER:
+            expected[name] = 401
+        elif {address.permission, address.post or address.permission} <= granted:
+            expected[name] = address.post_status
+        else:
+            expected[name] = 403
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_a_lost_sign_in_under_htmx_is_401_with_the_way_back(path_of, name):
+    response = Client().post(path_of(name), headers={"HX-Request": "true"})
+    assert response.status_code == 401
+    assert response["HX-Redirect"].startswith("/sign-in/?next=")
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_a_post_without_a_csrf_token_does_nothing(path_of, signed_in, name):
+    client = signed_in("admin", enforce_csrf_checks=True)
+    assert client.post(path_of(name)).status_code == 403
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_no_answer_is_stored_and_each_varies_by_what_asked(path_of, admin, name):
+    response = admin.get(path_of(name))
+    assert response["Cache-Control"] == "no-store"
+    assert "HX-Request" in response["Vary"]
+    assert "unsafe" not in response["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/requests/req_nothing/",
+        "/requests/%E2%80%AEx/",
+        f"/requests/{'x' * 200}/",
+        "/requests/req_nothing/resolve/",
+        "/requests/req_nothing/body/result/",
+        "/accounts/nobody/",
+        f"/accounts/{'x' * 200}/",
+        "/accounts/%D7%A9/change/",
+        "/services/none/",
+        f"/services/{'x' * 200}/change/",
+        "/tokens/tok_nothing/revoke/",
+        f"/tokens/{'x' * 200}/revoke/",
+        "/people/nobody-here/change/",
+        "/people/%00/change/",
+        "/people/nobody-here/password/",
+        "/nowhere/",
+    ],
+)
+def test_what_does_not_exist_is_404_in_words(admin, path):
+    response = admin.get(path)
+    assert response.status_code == 404
+    assert "There is nothing here" in response.text

@@ -37,6 +37,8 @@ from kernel.usage.settlement import Settled, settle
 
 log = logging.getLogger(__name__)
 
+LARGE_BODY_BYTES = 256 * 1024
+
 # Our own last event of a stream that did not end well: its code and what it says.
 CUT = ("outcome_unknown", "The stream ended before it was complete. It is never sent again.")
 CANCELLED = ("cancelled", "The request was cancelled while it ran.")
@@ -261,6 +263,9 @@ class Gateway:
             # Whatever went wrong, bytes may have left: unknown, never sent again.
             log.exception("provider call of %s failed", request.id)
             return outcomes.lost(**names, code="internal", message=type(error).__name__)
+        if len(answer.body) > LARGE_BODY_BYTES:
+            # Reading a large answer would hold up every other request of this process.
+            return await asyncio.to_thread(outcomes.classify, **names, answer=answer)
         return outcomes.classify(**names, answer=answer)
 
     async def _save_outcome(self, outcome: Outcome) -> Saved:

@@ -1,7 +1,7 @@
 """Outcome x billing: what one provider call came to (A7). Pure; read this for the whole table."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel.states import Billing, Result
 from kernel.usage.metering import Metering, facts_of_body
@@ -22,6 +22,7 @@ class Answered:
     provider_request_id: str = ""
     broken: str = ""
     stream: StreamSummary | None = None
+    asked_tier: str | None = None
 
 
 def classify(*, request_id: str, fence_token: str, answer: Answered) -> Outcome:
@@ -33,6 +34,9 @@ def classify(*, request_id: str, fence_token: str, answer: Answered) -> Outcome:
     else:
         assert facts is not None
         metering, provider_id, error = facts.metering, facts.provider_request_id, facts.error
+    if metering.service_tier is None and answer.asked_tier:
+        # A silent answer is priced at the tier that was asked for, never at a cheaper one.
+        metering = replace(metering, service_tier=answer.asked_tier)
     result, code, text = _result(answer, error)
     billing, reason = _billing(result, answer, metering)
     return Outcome(

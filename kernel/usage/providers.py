@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel.conf import conf
 from kernel.errors import BodyError, NotSent, OutcomeUnknown
@@ -26,6 +26,7 @@ class ProviderCall:
     policy: AddressPolicy
     hide_usage: bool
     choices: int = 1
+    asked_tier: str | None = None
 
 
 def build_call(
@@ -59,6 +60,7 @@ def build_call(
         policy=AddressPolicy(allow_private=service.allow_private),
         hide_usage=prepared.hide_usage,
         choices=request.choices,
+        asked_tier=request.service_tier,
     )
 
 
@@ -78,8 +80,10 @@ async def send(*, door: Door, call: ProviderCall, opened: "Opened") -> Answered:
         connect_seconds=conf.provider_connect_seconds,
     ) as answer:
         if 200 <= answer.status < 300 and _is_event_stream(answer):
-            return await _read_stream(answer, call=call, opened=opened)
-        return await _read_plain(answer)
+            answered = await _read_stream(answer, call=call, opened=opened)
+        else:
+            answered = await _read_plain(answer)
+        return replace(answered, asked_tier=call.asked_tier)
 
 
 class Opened:

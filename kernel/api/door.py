@@ -183,7 +183,9 @@ async def read_result(request: HttpRequest, operation_id: str) -> HttpResponse:
     """The provider's exact bytes, with their sha256 as ETag (A6)."""
     row = await _own(request, operation_id, "usage:read")
     etag = f'"{row.result_sha256}"'
-    known = parse_etags(request.headers.get("If-None-Match", ""))
+    known = {
+        tag.removeprefix("W/") for tag in parse_etags(request.headers.get("If-None-Match", ""))
+    }
     if row.result_sha256 and (etag in known or "*" in known):
         response = HttpResponse(status=304)
     else:

@@ -13,9 +13,10 @@ from kernel.api.errors import on_wrong_method
 class ApiHandler(ASGIHandler):
     """The views of `API_URLCONF`, straight from the event loop.
 
-    Ten middlewares cost 3 ms a request. Django's own entry also starts a thread for each request, to
-    close database connections in it; the API's views own none: verbs run on the kernel's threads. A
-    client that leaves is not listened for: its generation goes on, and its answer goes nowhere.
+    Ten middlewares cost 3 ms a request. Django's own entry also starts a thread for each request,
+    to close database connections in it; the API's views own none: verbs run on the kernel's
+    threads. A client that leaves is not listened for: its generation goes on, and its answer goes
+    nowhere.
     """
 
     def load_middleware(self, is_async: bool = False) -> None:
@@ -31,8 +32,9 @@ class ApiHandler(ASGIHandler):
             body = await self.read_body(receive)
         except RequestAborted:
             return
-        request, refusal = self.create_request(scope, body)
-        response: Any = refusal if request is None else await self.get_response_async(request)
+        with body:
+            request, refusal = self.create_request(scope, body)
+            response: Any = refusal if request is None else await self.get_response_async(request)
         await self.send_response(response, send)
 
     async def get_response_async(self, request: Any) -> Any:

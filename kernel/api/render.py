@@ -33,12 +33,10 @@ def saved_answer(
 ) -> HttpResponse:
     """The answer of an ended request: the saved bytes, or the error its state stands for (A8)."""
     headers = headers_of(row, replayed=replayed)
-    has_answer = row.result_state in (Result.COMPLETE, Result.FAILED) and body is not None
     if row.purged_at is not None:
         return render_error(request, _expired(), headers=headers)
-    if not has_answer:
+    if body is None or not _has_answer(row):
         return render_error(request, _error_of(row), headers=_with_retry(row, headers))
-    assert body is not None
     shown = body
     is_stream = row.content_type.lower().startswith("text/event-stream")
     if row.streamed and row.hide_usage and is_stream:
@@ -66,6 +64,13 @@ def live_answer(
     headers = {**headers_of(row, replayed=False), "Bailing-Result-State": Result.DISPATCHED}
     _finish(request, response, headers)
     return response
+
+
+def _has_answer(row: Request) -> bool:
+    """Whether the saved bytes are an answer. Those of a resolved request are evidence: a part."""
+    if row.result_state == Result.FAILED:
+        return not row.error_code.startswith("resolved_")
+    return row.result_state == Result.COMPLETE
 
 
 def _finish(request: HttpRequest, response: Any, headers: dict[str, str]) -> Any:

@@ -1,5 +1,112 @@
-"""The fixtures of the suites that run the product against the provider."""
+"""The product's HTTP door in this process: a kernel, a provider, a token and a client on it."""
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+
+from kernel import clock
+from kernel.kernel import Kernel
+from kernel.models import Request
 from tests.support.fixtures import provider, provider_process, server_db, shop
+from tests.support.product import (
+    CHAT,
+    chat_body,
+    client_of,
+    look,
+    make_token,
+    running_kernel,
+    settled,
+)
+from tests.support.provider import ProviderProcess
 
 __all__ = ["provider", "provider_process", "server_db", "shop"]
+
+T = TypeVar("T")
+
+
+@dataclass
+class Api:
+    """One caller of the running product."""
+
+    kernel: Kernel
+    provider: ProviderProcess
+    client: httpx.AsyncClient
+    token: str
+
+    async def look(self, fact: Callable[[], T]) -> T:
+        return await look(self.kernel, fact)
+
+    async def chat(self, operation_id: str = "op-1", **fields: Any) -> httpx.Response:
+        """POST a chat completion; its marker at the provider is the operation id."""
+        return await self.client.post(
+            CHAT,
+            content=chat_body(marker=operation_id, **fields),
+            headers={"Idempotency-Key": operation_id, "Content-Type": "application/json"},
+        )
+
+    async def admit(self, operation_id: str = "op-1", **fields: Any) -> httpx.Response:
+        """POST /usage/v1/requests without dispatching."""
+        return await self.request(operation_id, dispatch=False, **fields)
+
+    async def request(
+        self, operation_id: str = "op-1", *, dispatch: bool = True, prefer: str = "", **fields: Any
+    ) -> httpx.Response:
+        body = chat_body(marker=operation_id, **fields).decode()
+        text = f'{{"operation_id":"{operation_id}","request":{body},"dispatch":{dispatch!s}}}'
+        return await self.client.post(
+            "/usage/v1/requests",
+            content=text.replace("True", "true").replace("False", "false"),
+            headers={"Content-Type": "application/json", **({"Prefer": prefer} if prefer else {})},
+        )
+
+    async def state(self, operation_id: str = "op-1") -> dict[str, Any]:
+        """The status document."""
+        response = await self.client.get(f"/usage/v1/requests/{operation_id}")
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def row(self, operation_id: str = "op-1") -> Request:
+        return await self.look(lambda: Request.objects.get(operation_id=operation_id))
+
+    async def wait_for_call(self, operation_id: str = "op-1") -> None:
+        await asyncio.to_thread(self.provider.wait_for_call, operation_id)
+
+    async def settled(self) -> None:
+        """Wait until the background work is done."""
+        await settled(self.kernel)
+
+    async def end_lease(self, operation_id: str = "op-1") -> None:
+        """As if the owner had died an hour ago."""
+        past = clock.now() - timedelta(hours=1)
+        rows = Request.objects.filter(operation_id=operation_id)
+        await self.look(lambda: rows.update(lease_expires_at=past))
+
+
+@pytest.fixture
+async def api(shop: ProviderProcess) -> AsyncIterator[Api]:
+    async with running_kernel() as kernel:
+        token = await look(kernel, make_token)
+        async with client_of(kernel, token) as client:
+            yield Api(kernel, shop, client, token)
+
+
+def error_of(response: httpx.Response) -> dict[str, Any]:
+    """The error of an answer, after a look at its shape."""
+    assert response.headers["content-type"] == "application/json"
+    (name,) = response.json()
+    assert name == "error"
+    error = response.json()["error"]
+    for key, kind in (("code", str), ("message", str), ("retryable", bool), ("next_action", str)):
+        assert type(error[key]) is kind, key
+    assert error["message"]
+    if error["http_request_id"]:
+        assert response.headers["x-request-id"] == error["http_request_id"]
+    assert ("retry-after" in response.headers) == error["retryable"]
+    if not error["retryable"]:
+        assert response.headers["x-should-retry"] == "false"
+    return error

@@ -4,7 +4,6 @@ import pytest
 
 from tests.support.client import Answer
 from tests.support.house import ADMISSION, House
-from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST")
 
@@ -83,7 +82,7 @@ def test_the_commit_of_a_dead_process_lands_late_and_the_replacement_finds_it(
     assert house.request(op) == {}
 
     repeat = second.post_later(op)
-    _wait_for_a_waiting_insert(house)
+    house.wait_for_a_lock("INSERT INTO bz_usage_requests")
     rule.release()
     assert rule.wait_outcome() == "committed"
     assert _is_not_sent(repeat.result())
@@ -107,24 +106,12 @@ def test_the_commit_of_a_dead_process_never_lands_and_the_replacement_goes_on(
     assert posted.result().lost
 
     repeat = second.post_later(op)
-    _wait_for_a_waiting_insert(house)
+    house.wait_for_a_lock("INSERT INTO bz_usage_requests")
     rule.drop()
     assert (repeat.result().status, repeat.result().replayed) == (200, False)
     assert house.provider.count(op) == 1
     house.wait_states(op, "complete", "settled")
     house.verify()
-
-
-def _wait_for_a_waiting_insert(house: House) -> None:
-    """An INSERT on the unique key waits for the commit that nobody has seen yet."""
-    wait_until(
-        lambda: house.rows(
-            "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-            " AND trx_query LIKE 'INSERT INTO%%bz_usage_requests%%'"
-        ),
-        about="the replacement's INSERT waits for a lock",
-        look_every=0.2,  # the server keeps this table's contents for 0.1 s after each look
-    )
 
 
 def test_a_living_process_whose_admission_was_not_acknowledged_knows_its_row(

@@ -1,5 +1,7 @@
 """Windows around the dispatch commit (K1): never sent without it, never sent again after it."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from kernel import usage
@@ -69,6 +71,28 @@ def test_killed_while_the_ok_of_the_dispatch_was_withheld_the_outcome_is_unknown
     op = house.operation()
     assert house.killed_awaiting_ok(DISPATCH, op).lost
     _becomes_unknown_and_is_never_sent(house, op)
+    house.verify()
+
+
+def test_the_dispatch_commit_of_a_dead_process_lands_late_and_nobody_sends(house: House) -> None:
+    op = house.operation()
+    first = house.kernel(through_proxy=True)
+    rule = house.on_commit(containing=DISPATCH, action="hold_request")
+    posted = house.client(first).post_later(op)
+    rule.wait_fired()
+    second = house.client(house.kernel())
+    house.kill(first)
+    assert posted.result().lost
+    assert house.states(op) == ("admitted", "open", "")
+
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(second.act, op, "dispatch")
+        house.wait_for_a_lock("UPDATE bz_usage_requests")
+        rule.release()
+        assert rule.wait_outcome() == "committed"
+        assert (asked.result().status, asked.result().code) == (409, "not_admitted")
+    house.wait_states(op, "unknown", "pending", "no_usage")
+    assert house.provider.count(op) == 0
     house.verify()
 
 

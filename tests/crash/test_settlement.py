@@ -54,6 +54,7 @@ def test_a_living_process_whose_settlement_was_not_acknowledged_charges_once(hou
     house.on_commit(containing=SETTLEMENT, action="withhold_ok")
     assert house.client(first).post(op).status == 200
     house.wait_states(op, "complete", "settled")
+    first.stop()
     _is_charged_once(house, op)
     house.verify()
 
@@ -75,6 +76,24 @@ def test_killed_in_the_middle_of_a_page_of_fifty_each_of_them_is_charged_once(
     assert house.account()["held_nano"] == 0
     (count,) = house.rows("SELECT COUNT(DISTINCT request_id) AS n FROM bz_usage_ledger")
     assert count["n"] == 50
+    house.verify()
+
+
+def test_sigterm_with_thirty_answers_just_given_leaves_each_of_them_charged_once(
+    house: House,
+) -> None:
+    """G22: what the ended process had not settled, the next one does."""
+    operations = [house.operation(f"op{number}") for number in range(30)]
+    first = house.kernel()
+    client = house.client(first)
+    answers = [posted.result() for posted in [client.post_later(each) for each in operations]]
+    first.terminate()
+    assert {answer.status for answer in answers} == {200}
+    house.kernel()
+    for operation in operations:
+        house.wait_states(operation, "complete", "settled")
+    assert house.account()["consumed_nano"] == 30 * lives.CHARGE_NANO
+    assert house.account()["held_nano"] == 0
     house.verify()
 
 

@@ -99,14 +99,7 @@ def test_two_kernels_that_settle_one_page_charge_each_request_once(house: House)
     first = house.kernel(stops=[("settle", "before")])
     first.wait_stopped("settle", "before")
     second = house.kernel()
-    wait_until(
-        lambda: house.rows(
-            "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-        ),
-        30,
-        about="the second settler waits for the first",
-        look_every=0.2,  # the server keeps this table's contents for 0.1 s after each look
-    )
+    house.wait_for_a_lock()
     first.release("settle", "before")
     house.wait_states("op-19", "complete", "settled")
     first.stop()

@@ -11,8 +11,9 @@ house.verify()                         # K2, for everything this case did
 
 import contextlib
 import secrets
+import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import MySQLdb.cursors
@@ -38,6 +39,12 @@ SETTLEMENT = r"^INSERT INTO `?bz_usage_ledger\b"
 SCOPES = ("usage:read", "usage:write")
 
 
+class Killable(Protocol):
+    """A process of this case; kill() sends SIGKILL and proves that it died of it."""
+
+    def kill(self) -> None: ...
+
+
 class House:
     """Starts what a case needs and looks at what is really there, beside the product."""
 
@@ -53,6 +60,9 @@ class House:
         self.identities: dict[str, set[str]] = {}
         self.answers: list[tuple[str, Answer]] = []
         self._kernels: list[KernelProcess] = []
+        schema = urlsplit(url).path.removeprefix("/")
+        self._beside = server.connect(schema, cursorclass=MySQLdb.cursors.DictCursor)
+        self._looking = threading.Lock()
 
     def open(self, *, cap_nano: int | None = lives.CAP_NANO) -> None:
         """An account with a cap, a priced service at the test's provider, a token."""
@@ -69,6 +79,7 @@ class House:
         for kernel in self._kernels:
             kernel.stop()
         self.proxy.stop()
+        self._beside.close()
 
     # --- what happens -------------------------------------------------------------------------
 
@@ -81,12 +92,12 @@ class House:
         *,
         stops: Sequence[Place] = (),
         through_proxy: bool = False,
-        **limits: str,
+        must_stop: bool = True,
     ) -> KernelProcess:
-        """A running kernel; each place it is to stop at is a planned fault."""
+        """A running kernel; each place it must stop at is a planned fault."""
         url = self.proxy.url(self.url) if through_proxy else self.url
-        kernel = KernelProcess(url, stops=stops, mutant=self.mutant, limits=limits)
-        for name, when, *_ in stops:
+        kernel = KernelProcess(url, stops=stops, mutant=self.mutant)
+        for name, when, *_ in stops if must_stop else ():
             self.plan(f"stop {when} {name}", lambda n=name, w=when: kernel.has_stopped(n, w))
         self._kernels.append(kernel)
         return kernel.start()
@@ -109,7 +120,7 @@ class House:
         if answer.request_id:
             self.identities.setdefault(operation, set()).add(answer.request_id)
 
-    def kill(self, kernel: KernelProcess) -> None:
+    def kill(self, kernel: Killable) -> None:
         """The real SIGKILL."""
         kernel.kill()
         self._record.kills += 1
@@ -158,11 +169,9 @@ class House:
     # --- what is really there -----------------------------------------------------------------
 
     def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Rows of a SELECT on a connection of its own, beside every verb."""
-        schema = urlsplit(self.url).path.removeprefix("/")
-        connection = self.server.connect(schema, cursorclass=MySQLdb.cursors.DictCursor)
-        with contextlib.closing(connection):
-            cursor = connection.cursor()
+        """Rows of a SELECT on a connection beside every verb; sees what is committed now."""
+        with self._looking:
+            cursor = self._beside.cursor()
             cursor.execute(statement, values)
             return list(cursor.fetchall())
 
@@ -199,6 +208,19 @@ class House:
             "SELECT l.* FROM bz_usage_ledger l JOIN bz_usage_requests r ON r.id = l.request_id"
             " WHERE r.operation_id = %s",
             operation,
+        )
+
+    def wait_for_a_lock(self, statement: str = "") -> None:
+        """Until a transaction (whose statement begins so) waits for somebody else's lock."""
+        wait_until(
+            lambda: self.rows(
+                "SELECT 1 FROM information_schema.innodb_trx"
+                " WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE %s",
+                f"{statement}%",
+            ),
+            WAIT_SECONDS,
+            about=f"a statement ({statement}...) waits for a lock",
+            look_every=0.2,  # the server keeps this table's contents for 0.1 s after each look
         )
 
     def wait_maintained(self, kernel: KernelProcess) -> None:

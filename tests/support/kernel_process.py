@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.support.environment import child_environment
 from tests.support.owned import identity_of
 from tests.support.wait import wait_until
 
+ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 40.0
 STOP_SECONDS_MAX = 20.0
 # Short enough that no test waits long, and still inside the bounds of kernel/conf.py.

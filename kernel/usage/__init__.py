@@ -1,6 +1,12 @@
 """Model requests and the usage ledger (A, B): the public verbs."""
 
-from kernel.usage.accounts import account_summary, change_account, create_account, list_accounts
+from kernel.usage.accounts import (
+    AccountSummary,
+    account_summary,
+    change_account,
+    create_account,
+    list_accounts,
+)
 from kernel.usage.admission import admit
 from kernel.usage.bodies import read_body, read_body_head
 from kernel.usage.catalog import (
@@ -11,9 +17,11 @@ from kernel.usage.catalog import (
     list_prices,
     list_services,
     price_in_force,
+    prices_in_force,
 )
 from kernel.usage.dispatch import cancel, dispatch
 from kernel.usage.lookup import (
+    Explanation,
     explain_charge,
     find_requests,
     get_request,
@@ -27,6 +35,8 @@ from kernel.usage.settlement import settle, settlement_page
 
 __all__ = [
     "Evidence",
+    "AccountSummary",
+    "Explanation",
     "account_summary",
     "add_price",
     "add_service",
@@ -46,6 +56,7 @@ __all__ = [
     "list_prices",
     "list_services",
     "price_in_force",
+    "prices_in_force",
     "purge_bodies",
     "read_body",
     "read_body_head",

@@ -70,7 +70,7 @@ class RawRows(admin.AdminSite):
 class RawRowsAdmin(admin.ModelAdmin):
     """One table: looked at, never changed."""
 
-    list_per_page = ROWS_PER_PAGE
+    list_per_page = list_max_show_all = ROWS_PER_PAGE
     paginator = ReachedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER

@@ -5,17 +5,29 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext_lazy as _
 
-from console.filters import Chosen, Id, Moment
+from console.filters import BadFilter, Chosen, Id, Moment
 from console.paging import Cursor, IdPage, page_ids, rows_by_id
 from kernel.ids import is_id
 from kernel.models import AuditRow
 
+SUBJECT_CHARS_MAX = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Subject(Id):
+    """The subject of a chain, `<kind>:<id>`: longer than an id."""
+
+    def read(self, text: str) -> str:
+        if not is_id(text.strip(), chars_max=SUBJECT_CHARS_MAX):
+            raise BadFilter(self.name, text, _("a kind and an id, such as account:acme"))
+        return text.strip()
+
+
 FILTERS = (
-    Id("subject", _("Object (kind:id)")),
+    Subject("subject", _("Object (kind:id)")),
     Moment("since", _("From")),
     Moment("until", _("To"), end=True),
 )
-SUBJECT_CHARS_MAX = 160
 
 
 @dataclass(frozen=True, slots=True)

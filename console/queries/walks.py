@@ -32,10 +32,9 @@ def index_for(values: Mapping[str, Any]) -> str:
         (bool(account) and rare_state, BY_ACCOUNT_STATE),
         (state in WAITING_STATES, BY_STATE),
         (billing in WAITING_BILLINGS, BY_BILLING),
+        (rare_billing and not rare_state, BY_BILLING),
         (bool(account) and state is not None, BY_ACCOUNT_STATE),
         (bool(account), BY_ACCOUNT),
-        (rare_state, BY_STATE),
-        (rare_billing, BY_BILLING),
         (state is not None, BY_STATE),
         (billing is not None, BY_BILLING),
     )

@@ -141,11 +141,11 @@ def accounts_and_services() -> None:
         access.issue_token(account_id="acme-prod", name=name, scopes=scopes, actor=OLGA)
 
 
-def busy_day() -> dict[str, str]:
+def busy_day(*, settled_rows: int = SETTLED_ROWS) -> dict[str, str]:
     """Accounts, services and a day of requests in every state; returns request ids by kind."""
     accounts_and_services()
     made: dict[str, str] = {}
-    for number in range(SETTLED_ROWS):
+    for number in range(settled_rows):
         account = ("acme-prod", "acme-prod", "acme-staging")[number % 3]
         fence = lives.dispatched(
             f"order-{4100 + number}", account=account, service=("gpt-main", "claude")[number % 2]

@@ -1,0 +1,29 @@
+"""Rows for the browser tests, made in a child process on the console's database.
+
+python -m tests.browser.seed SETTLED_ROWS UNKNOWNS
+"""
+
+import json
+import sys
+
+import django
+
+
+def main(settled_rows: int, unknowns: int) -> int:
+    """A busy day; with `unknowns`, that many more of them and hostile texts. Prints ids by kind."""
+    from tests.support import console_data, lives
+
+    made = console_data.busy_day(settled_rows=settled_rows)
+    if unknowns:
+        made |= console_data.hostile()
+    for number in range(unknowns):
+        fence = lives.dispatched(f"lost-{number}", account="acme-prod", service="gpt-main")
+        console_data.lose(fence)
+        made[f"lost_{number}"] = fence.request_id
+    print(json.dumps(made))
+    return 0
+
+
+if __name__ == "__main__":
+    django.setup()
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -10,8 +10,8 @@ import pytest
 from kernel.conf import conf
 from kernel.errors import InvalidInput
 from kernel.money import nano_to_usd, usd_to_nano
-from kernel.usage import outcomes, pricing
-from kernel.usage.metering import Metering, facts_of_body, usage_of_body
+from kernel.usage import pricing
+from kernel.usage.metering import facts_of_body, usage_of_body
 from kernel.usage.pricing import parse_rates
 from kernel.usage.request_body import prepare_request, read_request
 from kernel.usage.streams import StreamReader, UsageChunkFilter
@@ -359,12 +359,3 @@ def test_the_bundled_price_charges_like_an_operators():
     charge = pricing.price(pricing.resolve(provider="openai", model="gpt-4o", at=at), found)
     assert charge.reference_usd == Decimal("0.005615")
     assert conf.metered_count_max >= 37_400_000
-
-
-def test_a_tier_that_was_asked_for_and_not_named_is_not_priced_as_standard() -> None:
-    usage = b'{"prompt_tokens": 10, "completion_tokens": 5}'
-    answer = outcomes.Answered(
-        200, "application/json", b'{"usage": %s}' % usage, asked_tier="priority"
-    )
-    saved = outcomes.classify(request_id="req_1", fence_token="fnc_1", answer=answer)
-    assert Metering.from_text(saved.usage_text).service_tier == "priority"

@@ -1,4 +1,4 @@
-"""Reads: one request, its bodies, its charge from stored facts alone; reads change nothing (A13)."""
+"""Reads: a request, its bodies, its charge from stored facts alone; reads change nothing (A13)."""
 
 import pytest
 from django.db import connection

@@ -71,7 +71,8 @@ async def test_a_close_that_only_the_kernel_has_seen_is_found_by_the_look(call: 
 
     may_close, closed = threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,))
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        listener.settimeout(10)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         assert await whole(call, url) == b"ok"

@@ -211,6 +211,9 @@ class Door:
             until=min(call.deadline_at, now + call.connect_seconds),
             write_error=self._http.WriteError,
         )
+        if self._closed:
+            wire.abort()
+            raise NotSent("the door was closed", reason="closed")
         connection = self._http.AsyncHTTP11Connection(
             origin=call.request.url.origin, stream=wire, keepalive_expiry=self._idle_seconds
         )

@@ -239,6 +239,20 @@ async def test_a_closed_door_makes_no_calls(call: Call, door: Door, peer: Hostil
     assert (door.busy, door.idle, peer.received["ok"]) == (0, 0, 1)
 
 
+async def test_a_call_that_is_connecting_while_the_door_closes_is_not_sent(
+    stack: str, peer: HostilePeer
+) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        await door.aclose()
+        return ["127.0.0.1"]
+
+    door = Door(stack=stack, resolve=resolve)
+    with pytest.raises(NotSent) as failed:
+        await whole(calling(door), f"http://late.test:{peer.port}/ok")
+    assert failed.value.details["reason"] == "closed"
+    assert (peer.received["ok"], door.busy) == (0, 0)
+
+
 async def test_closing_never_makes_a_body_that_ends_by_closing_look_whole(
     call: Call, door: Door, peer: HostilePeer
 ) -> None:

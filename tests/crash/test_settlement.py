@@ -63,8 +63,7 @@ def test_killed_in_the_middle_of_a_page_of_fifty_each_of_them_is_charged_once(
     house: House,
 ) -> None:
     with house.office():
-        for number in range(50):
-            lives.complete(f"op-{number}")
+        lives.complete_many([f"op-{number}" for number in range(50)])
     first = house.kernel(stops=[("settle", "before")])
     first.wait_stopped("settle", "before")
     house.kill(first)

@@ -94,8 +94,7 @@ def test_eight_processes_at_a_cap_that_has_room_for_one_admit_exactly_one(house:
 
 def test_two_kernels_that_settle_one_page_charge_each_request_once(house: House) -> None:
     with house.office():
-        for number in range(20):
-            lives.complete(f"op-{number}")
+        lives.complete_many([f"op-{number}" for number in range(20)])
     first = house.kernel(stops=[("settle", "before")])
     first.wait_stopped("settle", "before")
     second = house.kernel()

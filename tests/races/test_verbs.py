@@ -158,7 +158,7 @@ def test_a_worker_that_lost_its_lease_changes_nothing_once_an_operator_has_resol
 
 
 def test_two_settlers_of_one_page_charge_each_request_once(house: House) -> None:
-    ids = [lives.complete(f"op-{n}").id for n in range(50)]
+    ids = lives.complete_many([f"op-{n}" for n in range(50)])
     forward, backward = partial(usage.settle, items=ids), partial(usage.settle, items=ids[::-1])
     (results,) = race(house.url, [(forward, backward)])
     assert all(one.billing_state == Billing.SETTLED for page in results for one in page)
@@ -174,7 +174,7 @@ def test_admissions_and_settlements_that_meet_on_the_same_accounts_lose_nothing(
     lives.open_account("beta")
     names = [lives.ACCOUNT, "beta"]
     ready = {
-        name: [lives.complete(f"op-{n}", account=name).id for n in range(2 * ROUNDS)]
+        name: lives.complete_many([f"op-{n}" for n in range(2 * ROUNDS)], account=name)
         for name in names
     }
     rounds = [

@@ -6,6 +6,7 @@ request = lives.settled("op-1")
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from kernel import audit, usage
@@ -125,6 +126,17 @@ def complete(operation_id: str, **fields: Any) -> Request:
     fence = dispatched(operation_id, **fields)
     assert save(answer_of(fence)).result_state == Result.COMPLETE
     return read(fence.request_id)
+
+
+def complete_many(operation_ids: Sequence[str], **fields: Any) -> list[str]:
+    """The ids of that many answered and saved requests, three transactions for all."""
+    found = usage.admit(items=[submit(operation_id, **fields) for operation_id in operation_ids])
+    requests = [_one([each]).request for each in found]
+    orders = [order(request_id=request.id, owner=OWNER) for request in requests]
+    fences = [_one([each]) for each in usage.dispatch(items=orders)]
+    for saved in usage.save_results(items=[answer_of(fence) for fence in fences]):
+        assert _one([saved]).result_state == Result.COMPLETE
+    return [request.id for request in requests]
 
 
 def settled(operation_id: str, **fields: Any) -> Request:

@@ -5,6 +5,7 @@ cases that kill them are in tests/crash/test_mutants.py.
 """
 
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -59,10 +60,10 @@ def provider_before_dispatch() -> None:
             raw = await self._database.in_tx(read_body, request_id=request.id, kind="request")
         service = await self._database.in_tx(get_service, service_id=request.service_id)
         flight.fence = Fence(request.id, self.owner, asked.token, datetime.now(UTC), service)
-        early[request.id] = await call(self, flight, raw=raw or b"")
+        early[request.id] = await call(self, flight, raw=raw or b"", lease_ends=math.inf)
         await run(self, flight, asked, raw=raw)
 
-    async def answer_had_before(self: Any, flight: Any, *, raw: bytes) -> Any:
+    async def answer_had_before(self: Any, flight: Any, **how: Any) -> Any:
         return early.pop(flight.request.id)
 
     gateway.Gateway._run = run_late  # type: ignore[method-assign]

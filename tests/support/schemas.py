@@ -4,6 +4,7 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Schemas:
-    """Clones of one schema that `db_init` made on a server."""
+    """Clones of one schema that `db_init` made on a server; the next one is made ahead."""
 
     def __init__(self, server: Server):
         self._server = server
@@ -30,9 +31,26 @@ class Schemas:
         )
         assert ended.returncode == 0, f"db_init failed:\n{ended.stdout}{ended.stderr}"
         self._tables = self._describe()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="schemas")
+        self._next = self._worker.submit(self._clone)
 
     def clone(self) -> str:
         """The URL of a fresh schema with every table, and the rows db_init leaves behind."""
+        url = self._next.result()
+        self._next = self._worker.submit(self._clone)
+        return url
+
+    def drop(self, url: str) -> None:
+        """Drop a clone, some time soon."""
+        self._worker.submit(self._server.drop_schema, url)
+
+    def close(self) -> None:
+        """Drop everything that was made."""
+        self._server.drop_schema(self._next.result())
+        self._worker.shutdown()
+        self._server.drop_schema(self._template)
+
+    def _clone(self) -> str:
         url = self._server.create_schema()
         with contextlib.closing(self._server.connect(_name(url))) as connection:
             cursor = connection.cursor()
@@ -42,12 +60,6 @@ class Schemas:
                 source = f"`{_name(self._template)}`.`{name}`"
                 cursor.execute(f"INSERT INTO `{name}` SELECT * FROM {source}")
         return url
-
-    def drop(self, url: str) -> None:
-        self._server.drop_schema(url)
-
-    def close(self) -> None:
-        self._server.drop_schema(self._template)
 
     def _describe(self) -> dict[str, str]:
         with contextlib.closing(self._server.connect(_name(self._template))) as connection:

@@ -1,7 +1,9 @@
-"""The ASGI application: one kernel, two doors. The API skips Django's middleware, the console has all.
+"""The ASGI application: one kernel, two doors.
 
-`create_application()` is for standalone, which owns the kernel; `application` is for a web server such
-as uvicorn: its lifespan starts a kernel, ticks it, and closes it on shutdown (G4).
+The API skips Django's middleware, the console has all.
+
+`create_application()` is for standalone, which owns the kernel; `application` is for a web server
+such as uvicorn: its lifespan starts a kernel, ticks it, and closes it on shutdown (G4).
 """
 
 import asyncio
@@ -98,7 +100,10 @@ class Lifespan:
 
 
 async def tick_for_ever(kernel: Kernel) -> None:
-    """Tick at once and then every second, until cancelled. A failing tick never ends the timer (B1)."""
+    """Tick at once and then every second, until cancelled.
+
+    A failing tick never ends the timer (B1).
+    """
     while True:
         try:
             await kernel.tick()

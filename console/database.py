@@ -1,4 +1,4 @@
-"""Turns BAILING_DATABASE_URL into Django's DATABASES entry, with the session settings the verbs rely on."""
+"""From BAILING_DATABASE_URL to Django's DATABASES entry, with the settings the verbs rely on."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ MYSQL_SESSION = (
 def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[str, Any]:
     """Returns the DATABASES entry for `url` ('' = the embedded SQLite file at `default_path`).
 
-    A MySQL or MariaDB URL without a password takes `mysql_password`. ValueError for other databases.
+    A MySQL or MariaDB URL without a password takes `mysql_password`. ValueError for other
+    databases.
     """
     if not url:
         return _sqlite(str(default_path))

@@ -1,4 +1,7 @@
-"""Reads `.env` into the process environment: KEY=value lines, no interpolation, nothing overwritten."""
+"""Reads `.env` into the process environment.
+
+KEY=value lines, no interpolation, nothing overwritten.
+"""
 
 import os
 from pathlib import Path

@@ -33,11 +33,14 @@ def kept_texts(request: HttpRequest) -> list[KeptText]:
     kept = [
         KeptText(name, value[:CHARS_MAX])
         for name, value in fields
-        if value.strip()
-        and name not in _HIDDEN_NAMES
-        and not any(part in name.lower() for part in _SECRET_PARTS)
+        if value.strip() and name not in _HIDDEN_NAMES and not is_secret(name)
     ]
     return kept[:TEXTS_MAX]
+
+
+def is_secret(name: str) -> bool:
+    """True for a field that no page may show again, not even hidden."""
+    return any(part in name.lower() for part in _SECRET_PARTS)
 
 
 def is_same_origin(request: HttpRequest) -> bool:

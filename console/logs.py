@@ -5,7 +5,7 @@ import logging
 
 
 class LineFormatter(logging.Formatter):
-    """`time LEVEL logger message`, with the message and any traceback as escaped single-line text."""
+    """`time LEVEL logger message`; the message and any traceback are escaped to one line."""
 
     default_msec_format = "%s.%03d"
 

@@ -31,7 +31,8 @@ CSRF_TRUSTED_ORIGINS = [
     origin for origin in os.environ.get("BAILING_TRUSTED_ORIGINS", "").split(",") if origin
 ]
 BEHIND_TLS = os.environ.get("BAILING_BEHIND_TLS", "") == "1"
-# How many proxies in front are trusted to append to X-Forwarded-For; 0 = none, use the peer address.
+# How many proxies in front are trusted to append to X-Forwarded-For; 0 = none, use the peer
+# address.
 TRUSTED_PROXIES = int(os.environ.get("BAILING_TRUSTED_PROXIES", "0"))
 
 VAR_DIR = Path(os.environ.get("BAILING_VAR_DIR", BASE_DIR / "var"))
@@ -105,6 +106,14 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "sign-in"
+
+# Sign-in tries are counted here, per process; a crowd of invented names must not push them out.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        "OPTIONS": {"MAX_ENTRIES": 100_000},
+    }
+}
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English")]

@@ -17,6 +17,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from console.formats import duration_text
 from kernel.conf import conf
 
+ADDRESS_FACTOR = 10  # an office behind one address has this many people
 _NAME_CHARS_MAX = 150  # Django's own limit of a user name
 
 
@@ -35,25 +36,41 @@ def client_address(request: HttpRequest) -> str:
 
 
 class Throttle:
-    """Failed tries of one (name, address) in a fixed window; kept in Django's cache."""
+    """Tries of one (name, address), and of one address, in a fixed window; in Django's cache.
+
+    A try counts before the password is looked at, so that tries at the same time all count; a right
+    one is taken back.
+    """
 
     def __init__(self, *, name: str, address: str):
-        fields = (name[:_NAME_CHARS_MAX].casefold(), address)
-        joined = "".join(f"{len(field)}:{field}" for field in fields)  # no two pairs give one text
-        self._key = f"sign-in:{hashlib.sha256(joined.encode('utf-8', 'replace')).hexdigest()}"
+        self._limits = {
+            _key(name[:_NAME_CHARS_MAX].casefold(), address): conf.sign_in_tries_max,
+            _key(address): conf.sign_in_tries_max * ADDRESS_FACTOR,
+        }
 
-    def is_exhausted(self) -> bool:
-        return int(cache.get(self._key, 0)) >= conf.sign_in_tries_max
-
-    def failed(self) -> None:
-        if not cache.add(self._key, 1, timeout=conf.sign_in_window_seconds):
-            try:
-                cache.incr(self._key)
-            except ValueError:  # the window ended between the two calls
-                cache.add(self._key, 1, timeout=conf.sign_in_window_seconds)
+    def may_try(self) -> bool:
+        """Counts this try. False when one of the two limits was reached before."""
+        counts = {key: _count(key) for key in self._limits}
+        return all(counts[key] <= limit for key, limit in self._limits.items())
 
     def succeeded(self) -> None:
-        cache.delete(self._key)
+        """The name's tries are forgotten; the address's stay counted."""
+        cache.delete(next(iter(self._limits)))
+
+
+def _key(*fields: str) -> str:
+    joined = "".join(f"{len(field)}:{field}" for field in fields)  # no two pairs give one text
+    return f"sign-in:{hashlib.sha256(joined.encode('utf-8', 'replace')).hexdigest()}"
+
+
+def _count(key: str) -> int:
+    if cache.add(key, 1, timeout=conf.sign_in_window_seconds):
+        return 1
+    try:
+        return int(cache.incr(key))
+    except ValueError:  # the window ended between the two calls
+        cache.add(key, 1, timeout=conf.sign_in_window_seconds)
+        return 1
 
 
 class SignInForm(AuthenticationForm):
@@ -77,17 +94,13 @@ class SignInForm(AuthenticationForm):
         name = self.cleaned_data.get("username", "")
         address = client_address(self.request) if self.request is not None else ""
         throttle = Throttle(name=name, address=address)
-        if throttle.is_exhausted():
+        if not throttle.may_try():
             self.throttled = True
             raise ValidationError(
                 _("Too many failed tries for this name from your address. Try again in %(wait)s.")
                 % {"wait": duration_text(conf.sign_in_window_seconds)}
             )
-        try:
-            cleaned = super().clean()
-        except ValidationError:
-            throttle.failed()
-            raise
+        cleaned = super().clean()
         if self.user_cache is not None:
             throttle.succeeded()
         return cleaned

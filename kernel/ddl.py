@@ -1,7 +1,8 @@
 """Migration operations that can be run again after a kill between any two DDL statements (H1).
 
-MySQL commits each DDL statement at once. Each operation is one statement and first looks whether its
-effect is already there, so a second run walks over what the first one did and finishes the rest.
+MySQL commits each DDL statement at once. Each operation is one statement and first looks whether
+its effect is already there, so a second run walks over what the first one did and finishes
+the rest.
 """
 
 from typing import Any

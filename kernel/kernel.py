@@ -116,7 +116,10 @@ class Kernel:
         return schema.migrate()
 
     async def tick(self) -> None:
-        """Start each pass that is due, as background work. The first tick starts all of them (B1)."""
+        """Start each pass that is due, as background work.
+
+        The first tick starts all of them (B1).
+        """
         if self._closing:
             raise Unavailable("This kernel is closing; it takes no tick.", code="closing")
         self._start_passes([each for each in self.passes if each.due()])
@@ -130,7 +133,7 @@ class Kernel:
         """Start one pass now, or join the running one. ValueError for an unknown name."""
         for each in self.passes:
             if each.name == name:
-                return self.background.start("settlement", each.run())
+                return self._start_pass(each)
         raise ValueError(f"no pass named {name}")
 
     async def run_pass_for(self, name: str, *, actor: audit.Actor) -> asyncio.Task[Any]:
@@ -140,9 +143,11 @@ class Kernel:
 
     def _start_passes(self, passes: list[Pass]) -> None:
         for each in passes:
-            self.background.start(
-                "settlement" if each is self.settlement else "maintenance", each.run()
-            )
+            self._start_pass(each)
+
+    def _start_pass(self, one: Pass) -> asyncio.Task[Any]:
+        kind = "settlement" if one is self.settlement else "maintenance"
+        return self.background.start(kind, one.run())
 
     async def authenticate(self, secret: str) -> Caller:
         """The caller of an API token; remembered for `token_cache_seconds`. Unauthorized."""
@@ -167,8 +172,8 @@ class Kernel:
     async def close(self, drain_seconds: float | None = None) -> CloseReport:
         """Stop intake, drain started work, close resources: one shared deadline (G3).
 
-        On a timeout nothing is torn down: unfinished work stays on this instance, the report says what
-        is left, and close can be called again.
+        On a timeout nothing is torn down: unfinished work stays on this instance, the report says
+        what is left, and close can be called again.
         """
         budget = conf.close_budget_seconds if drain_seconds is None else drain_seconds
         started = time.monotonic()

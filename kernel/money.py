@@ -13,7 +13,10 @@ _NUMBER = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]
 
 
 def usd_to_nano(text: str | Decimal | int) -> int:
-    """Exact decimal USD -> nano-USD. ValueError for text that is no exact, finite amount in range."""
+    """Exact decimal USD -> nano-USD.
+
+    ValueError for text that is no exact, finite amount in range.
+    """
     if isinstance(text, bool | float):
         raise ValueError("an amount is a decimal string, not a float")
     amount = _number(str(text), what="an amount in USD")

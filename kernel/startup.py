@@ -1,6 +1,7 @@
 """What the environment says at each start: the administrator's password and the API tokens."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from kernel.access.people import ensure_admin, ensure_roles
 from kernel.access.tokens import ENVIRONMENT, sync_environment_tokens
@@ -16,17 +17,16 @@ START = Actor("system", "start")
 def apply_environment(*, environ: Mapping[str, str], demo: bool) -> str:
     """Make roles, administrator, first account and token rows what `environ` says. Safe to repeat.
 
-    Returns the account that the environment's tokens belong to: `demo` when this is a demo, else `main`.
+    Returns the account that the environment's tokens belong to: `demo` when this is a demo, else
+    `main`.
     """
     ensure_roles()
     ensure_admin(password=environ.get("BAILING_ADMIN_PASSWORD", ""))
     account_id = _account_of_tokens() or ("demo" if demo else "main")
     if not _exists(account_id):
         name = "Demo account" if account_id == "demo" else "Main account"
-        try:
+        with suppress(Conflict):  # another process of this installation starts right now
             create_account(account_id=account_id, name=name, actor=START)
-        except Conflict:
-            pass  # another process of this installation starts right now
     sync_environment_tokens(
         secrets={name: environ.get(name, "") for name in ENVIRONMENT}, account_id=account_id
     )

@@ -23,8 +23,13 @@ class Move:
 
     source: str
     target: str
-    verb: str
+    verb: str  # names of verbs, separated by commas; a remark in brackets may follow a name
     requirement: str
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """The names alone."""
+        return tuple(name.split()[0] for name in self.verb.split(", "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,9 @@ class Machine:
     def moves_to(self, target: str, *, by: str = "") -> frozenset[str]:
         """The states from which a row may move to `target`; with `by`, through that verb."""
         return frozenset(
-            move.source for move in self.moves if move.target == target and by in move.verb
+            move.source
+            for move in self.moves
+            if move.target == target and (not by or by in move.verbs)
         )
 
 

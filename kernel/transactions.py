@@ -28,6 +28,7 @@ from kernel.errors import CommitOutcomeUnknown, KernelError, RetryTransaction
 P = ParamSpec("P")
 R = TypeVar("R")
 
+LOCK_WAIT_CODE = 1205
 CONTENTION_CODES = frozenset({1213, 1205, 1020})
 LOST_CONNECTION_CODES = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 4031})
 
@@ -55,7 +56,7 @@ def transaction(function: Callable[P, R]) -> Callable[P, R]:
             except (DatabaseError, InterfaceError, RetryTransaction) as error:
                 if not outermost:
                     raise
-                if _is_contention(error) and tries < conf.transaction_tries_max:
+                if is_contention(error) and tries < _tries_max(error):
                     time.sleep(random.uniform(0, min(0.002 * 2**tries, 0.25)))
                     continue
                 if is_lost_connection(error) and not reconnected:
@@ -86,7 +87,7 @@ def commit_unit(name: str, attempt: Attempt, block: Callable[[], R]) -> R:
                 raise RuntimeError(f"{name} swallowed a database error inside its transaction")
             attempt.at_commit = True
     except (DatabaseError, InterfaceError) as error:
-        if attempt.at_commit and not _is_contention(error):
+        if attempt.at_commit and not is_contention(error):
             connection.close()
             raise CommitOutcomeUnknown(
                 f"The database did not acknowledge the commit of {name}."
@@ -109,7 +110,10 @@ def requires_transaction(function: Callable[P, R]) -> Callable[P, R]:
 
 @requires_transaction
 def insert_new_in_tx(row: Model) -> None:
-    """INSERT a row; when its key was taken meanwhile the whole block runs again and then sees it."""
+    """INSERT a row.
+
+    When its key was taken meanwhile the whole block runs again and then sees it.
+    """
     try:
         row.save(force_insert=True)
     except IntegrityError as error:
@@ -141,11 +145,20 @@ def _heal_kept_connection() -> None:
         connection.close_if_unusable_or_obsolete()
 
 
+def _tries_max(error: BaseException) -> int:
+    """A lock wait has already taken `lock_wait_seconds`.
+
+    More of them would stop everybody's work.
+    """
+    return 2 if _error_code(error) == LOCK_WAIT_CODE else conf.transaction_tries_max
+
+
 def _error_code(error: BaseException) -> Any:
     return error.args[0] if error.args else None
 
 
-def _is_contention(error: BaseException) -> bool:
+def is_contention(error: BaseException) -> bool:
+    """Whether others held what the block needed: it may run again, no row is to blame."""
     if isinstance(error, RetryTransaction) or _error_code(error) in CONTENTION_CODES:
         return True
     return connection.vendor == "sqlite" and "locked" in str(error)

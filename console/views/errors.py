@@ -13,9 +13,11 @@ from django.utils.translation import gettext as _
 
 from console.access import Denied
 from console.filters import BadFilter
-from console.kept import is_same_origin, kept_texts
+from console.kept import is_same_origin, is_secret, kept_texts
 from console.responses import RETRY_SECONDS, wants_part
 from kernel.transactions import is_lost_connection
+
+OWN_FIELDS = frozenset({"form_key", "csrfmiddlewaretoken", "api_key_env"})
 
 
 def _answer(
@@ -102,7 +104,8 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
     With htmx the form stays where it is: the answer swaps nothing and hands over a fresh token.
     """
-    ours = is_same_origin(request) and request.user.is_authenticated
+    secret = any(is_secret(name) and name not in OWN_FIELDS for name in request.POST)
+    ours = is_same_origin(request) and request.user.is_authenticated and not secret
     if ours and wants_part(request):
         body = render_to_string(
             "console/errors/_stale.html", {"token": get_token(request)}, request=request

@@ -24,6 +24,7 @@ from kernel.money import format_multiplier
 from kernel.states import Billing, Result
 from kernel.usage.reasons import why
 
+RESOLVED = ("resolved_executed", "resolved_not_executed")
 EXECUTED, NOT_EXECUTED, WRITE_OFF = "executed", "not_executed", "write_off"
 UNPRICED = "unpriced"
 ACTS_SHOWN = 20
@@ -181,18 +182,23 @@ def steps_of(row: Request) -> list[Step]:
             else _("Not sent."),
         ),
     ]
+    if row.error_code in RESOLVED:
+        # The outcome was unknown first; the row keeps when it became so and when it was resolved.
+        word = status_of(Result.UNKNOWN).word
+        steps.append(Step(word, *tones[Result.UNKNOWN], row.result_at, _("No answer was saved.")))
     icon, tone = tones.get(row.result_state, ("ring-dashed", "calm"))
     ended = row.result_state in tones
+    ended_at = row.resolved_at if row.error_code in RESOLVED else row.result_at or row.updated_at
     steps.append(
         Step(
             status_of(row.result_state).word if ended else _("Result"),
             icon,
             tone,
-            (row.result_at or row.updated_at) if ended else None,
+            ended_at if ended else None,
             _result_text(row) if ended else "",
         )
     )
-    if row.resolved_at:
+    if row.resolved_at and row.error_code not in RESOLVED:
         steps.append(
             Step(_("Resolved by an operator"), "check-circle", "info", row.resolved_at, "")
         )

@@ -5,12 +5,16 @@ from typing import Any
 from django.contrib.auth.models import Group, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
+from django.utils.crypto import salted_hmac
 
-from kernel import audit
+from kernel import audit, clock
 from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
+from kernel.models import AppliedSecret
 from kernel.transactions import insert_new_in_tx, reading, transaction
 
-# Each role may do what the ones before it may, but for approver, who only adds decisions to viewing.
+ADMIN_SECRET = "BAILING_ADMIN_PASSWORD"
+# Each role may do what the ones before it may, but for approver, who only adds decisions to
+# viewing.
 ROLES = {
     "viewer": "sees everything, changes nothing",
     "approver": "sees everything, decides approvals",
@@ -28,20 +32,28 @@ def ensure_roles() -> None:
 
 @transaction
 def ensure_admin(*, password: str) -> str:
-    """The first administrator follows BAILING_ADMIN_PASSWORD: created, or given a changed password.
+    """The first administrator follows an *edited* BAILING_ADMIN_PASSWORD (I2).
 
-    Returns created, changed or unchanged. Sessions of the old password end.
+    Created once, with the role admin. Later only a value that was not applied before is applied: a
+    password or a role that was changed here stays so over a restart. Returns created, changed or
+    unchanged. Sessions of a replaced password end.
     """
     if not password:
         return "unchanged"
-    user, created = User.objects.get_or_create(
-        username="admin", defaults={"is_staff": True, "is_superuser": True}
-    )
-    if not created and user.check_password(password):
+    digest = salted_hmac("bailing.admin-password", password, algorithm="sha256").hexdigest()
+    if AppliedSecret.objects.filter(name=ADMIN_SECRET, digest=digest).exists():
         return "unchanged"
+    user = User.objects.select_for_update().filter(username="admin").first()
+    created = user is None
+    if user is None:
+        user = User(username="admin", is_staff=True, is_superuser=True)
     user.set_password(password)
     user.save()
-    user.groups.add(_group("admin"))
+    if created:
+        user.groups.add(_group("admin"))
+    AppliedSecret.objects.update_or_create(
+        name=ADMIN_SECRET, defaults={"digest": digest, "applied_at": clock.db_now()}
+    )
     audit.append_in_tx(
         actor=audit.Actor("system", "start"),
         action="person.password_from_environment",
@@ -53,7 +65,10 @@ def ensure_admin(*, password: str) -> str:
 
 @transaction
 def add_person(*, name: str, role: str, password: str, actor: audit.Actor) -> User:
-    """Add a person with a role. InvalidInput names a wrong field; Conflict when the name is taken."""
+    """Add a person with a role.
+
+    InvalidInput names a wrong field; Conflict when the name is taken.
+    """
     _check_role(role)
     user = User(username=name.strip(), is_staff=role == "admin")
     try:

@@ -20,10 +20,9 @@ SCOPES = {
     "usage:write": "send, dispatch and cancel model requests",
     "usage:read": "read model requests and the account",
     "executor": "claim and report jobs",
-    "metrics": "read /metrics",
 }
 ENVIRONMENT = {
-    "BAILING_API_TOKEN": ("usage:write", "usage:read", "metrics"),
+    "BAILING_API_TOKEN": ("usage:write", "usage:read"),
     "BAILING_EXECUTOR_TOKEN": ("executor",),
 }
 
@@ -54,7 +53,10 @@ class Caller:
 def issue_token(
     *, account_id: str, name: str, scopes: Iterable[str], actor: audit.Actor
 ) -> tuple[Token, str]:
-    """A new token and its secret; the secret is shown once and never stored. InvalidInput, NotFound."""
+    """A new token and its secret; the secret is shown once and never stored.
+
+    InvalidInput, NotFound.
+    """
     secret = "bz_" + base64.urlsafe_b64encode(os.urandom(24)).decode()
     return _insert(secret, account_id, name, scopes, actor, origin="issued"), secret
 
@@ -94,7 +96,7 @@ def list_tokens(*, account_id: str = "") -> list[Token]:
 
 @transaction
 def sync_environment_tokens(*, secrets: dict[str, str], account_id: str) -> None:
-    """Make the tokens of the environment rows; a changed one replaces, and revokes, the earlier row.
+    """Make the tokens of the environment rows; a changed one replaces and revokes the earlier.
 
     A revoked secret stays revoked: it is left out, with a warning, until it is replaced.
     """

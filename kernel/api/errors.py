@@ -61,6 +61,7 @@ def render_error(
         ),
         status=error.status,
     )
+    response._has_been_logged = True  # type: ignore[attr-defined]  # not Django's to log again
     response[HTTP_REQUEST_ID] = http_request_id(request)
     if error.retryable:
         response["Retry-After"] = "1"

@@ -4,6 +4,7 @@ import hmac
 import ipaddress
 import os
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -11,6 +12,8 @@ from kernel import schema
 from kernel.api.door import kernel_of
 from kernel.api.errors import render_error
 from kernel.errors import KernelError, Unauthorized
+
+FORWARDED = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP", "Forwarded", "Via")
 
 
 async def livez(request: HttpRequest) -> HttpResponse:
@@ -55,8 +58,10 @@ async def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _is_loopback(request: HttpRequest) -> bool:
-    # Behind a proxy every peer is loopback, so a forwarded request is never taken for a local one.
-    if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
+    # Behind a proxy on this host every peer is loopback: one that is announced, or that says so in
+    # its headers, needs the token. A silent proxy must be announced by BAILING_TRUSTED_PROXIES.
+    announced = settings.TRUSTED_PROXIES or settings.BEHIND_TLS
+    if announced or any(name in request.headers for name in FORWARDED):
         return False
     try:
         return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback

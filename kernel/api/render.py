@@ -33,9 +33,10 @@ def saved_answer(
 ) -> HttpResponse:
     """The answer of an ended request: the saved bytes, or the error its state stands for (A8)."""
     headers = headers_of(row, replayed=replayed)
-    if row.purged_at is not None:
+    had_answer = _has_answer(row)
+    if had_answer and (row.purged_at is not None or body is None):
         return render_error(request, _expired(), headers=headers)
-    if body is None or not _has_answer(row):
+    if body is None or not had_answer:
         return render_error(request, _error_of(row), headers=_with_retry(row, headers))
     shown = body
     is_stream = row.content_type.lower().startswith("text/event-stream")
@@ -45,6 +46,7 @@ def saved_answer(
     response = HttpResponse(
         shown, status=row.http_status or 200, content_type=row.content_type or "application/json"
     )
+    response._has_been_logged = True  # type: ignore[attr-defined]  # saved, no error of ours
     headers["x-should-retry"] = "false"
     return _finish(request, response, headers)
 
@@ -67,9 +69,9 @@ def live_answer(
 
 
 def _has_answer(row: Request) -> bool:
-    """Whether the saved bytes are an answer. Those of a resolved request are evidence: a part."""
+    """Whether a provider's answer was saved. The bytes of a resolved request are only evidence."""
     if row.result_state == Result.FAILED:
-        return not row.error_code.startswith("resolved_")
+        return row.http_status is not None and not row.error_code.startswith("resolved_")
     return row.result_state == Result.COMPLETE
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from kernel.audit import Actor
 from kernel.demo.launcher import MODEL
 from kernel.errors import NotFound
-from kernel.transactions import reading
 from kernel.models import Service
+from kernel.transactions import reading
 from kernel.usage.catalog import add_price, add_service, change_service, get_service
 
 SERVICE = "demo"
@@ -20,7 +20,10 @@ REAL_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTE
 
 
 def wants_demo(environ: Mapping[str, str]) -> bool:
-    """Whether this installation runs the demo: BAILING_DEMO=1/0 decides, else no key and no service."""
+    """Whether this installation runs the demo.
+
+    BAILING_DEMO=1/0 decides, else no key and no service.
+    """
     switch = environ.get("BAILING_DEMO", "")
     if switch:
         return switch == "1"

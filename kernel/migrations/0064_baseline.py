@@ -31,6 +31,17 @@ class Migration(migrations.Migration):
             },
         ),
         kernel.ddl.CreateTable(
+            name="AppliedSecret",
+            fields=[
+                ("name", kernel.ids.IdField(max_length=64, primary_key=True, serialize=False)),
+                ("digest", models.CharField(max_length=64)),
+                ("applied_at", models.DateTimeField()),
+            ],
+            options={
+                "db_table": "bz_applied_secrets",
+            },
+        ),
+        kernel.ddl.CreateTable(
             name="CheckReport",
             fields=[
                 ("name", kernel.ids.IdField(max_length=128, primary_key=True, serialize=False)),
@@ -324,6 +335,7 @@ class Migration(migrations.Migration):
                 ("operation_id", kernel.ids.IdField(max_length=128)),
                 ("service_id", kernel.ids.IdField(max_length=128)),
                 ("service_version", models.IntegerField()),
+                ("upstream_model", models.CharField(max_length=200)),
                 ("path", models.CharField(max_length=120)),
                 ("content_sha256", kernel.ids.IdField(max_length=64)),
                 ("streamed", models.BooleanField(default=False)),

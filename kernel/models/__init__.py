@@ -1,6 +1,6 @@
 """Rows only: fields, constraints, indexes. Tables are named bz_*; rules live in the verbs."""
 
-from kernel.models.access import Token
+from kernel.models.access import AppliedSecret, Token
 from kernel.models.approvals import Approval, Continuation
 from kernel.models.audit import AuditRow
 from kernel.models.delivery import DeadLetter, DeadLetterReplay, Notification
@@ -10,6 +10,7 @@ from kernel.models.usage import Account, Body, LedgerRow, Price, Request, Servic
 
 __all__ = [
     "Account",
+    "AppliedSecret",
     "Approval",
     "AuditRow",
     "Body",

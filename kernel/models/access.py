@@ -5,6 +5,17 @@ from django.db import models
 from kernel.ids import IdField
 
 
+class AppliedSecret(models.Model):
+    """Which value of an environment secret was applied last: a keyed digest, never the value."""
+
+    name = IdField(primary_key=True, max_length=64)
+    digest = models.CharField(max_length=64)
+    applied_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "bz_applied_secrets"
+
+
 class Token(models.Model):
     """An API token: only its sha256 and a prefix are stored; the secret is shown once."""
 

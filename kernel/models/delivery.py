@@ -1,4 +1,7 @@
-"""Rows of notifications and dead letters (F). The replay columns of 0067 live in DeadLetterReplay."""
+"""Rows of notifications and dead letters (F).
+
+The replay columns of 0067 live in DeadLetterReplay.
+"""
 
 from django.db import models
 

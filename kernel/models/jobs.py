@@ -42,7 +42,7 @@ class Job(models.Model):
 
 
 class JobMarkers(models.Model):
-    """The marker columns of bz_jobs, mapped apart so that jobs work where 0066/0067 are absent (H3)."""
+    """The marker columns of bz_jobs, mapped apart: jobs work without 0066 and 0067 (H3)."""
 
     id = IdField(primary_key=True, max_length=64)
     approval_continuation_keys = models.TextField(null=True)

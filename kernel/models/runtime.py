@@ -41,7 +41,7 @@ class PassStatus(models.Model):
 
 
 class CheckReport(models.Model):
-    """The last result of the numbered database invariants, shown by Health (never computed there)."""
+    """The last result of a database invariant; Health shows it and never computes it."""
 
     name = IdField(primary_key=True)
     offenders = models.IntegerField()

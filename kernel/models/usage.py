@@ -8,7 +8,10 @@ from kernel.states import Billing, Result
 
 
 class Account(models.Model):
-    """Who pays. `held_nano` and `consumed_nano` move only together with their requests and ledger."""
+    """Who pays.
+
+    `held_nano` and `consumed_nano` move only together with their requests and ledger.
+    """
 
     id = IdField(primary_key=True)
     name = models.CharField(max_length=120)
@@ -79,6 +82,7 @@ class Request(models.Model):
     operation_id = IdField()
     service_id = IdField()
     service_version = models.IntegerField()
+    upstream_model = models.CharField(max_length=200)
     path = models.CharField(max_length=120)
     content_sha256 = IdField(max_length=64)
     streamed = models.BooleanField(default=False)
@@ -159,7 +163,10 @@ class Body(models.Model):
 
 
 class LedgerRow(models.Model):
-    """One charge or correction. Never changes; `charge_of` is unique: one charge per request (A14)."""
+    """One charge or correction.
+
+    Never changes; `charge_of` is unique: one charge per request (A14).
+    """
 
     id = IdField(primary_key=True, max_length=64)
     account_id = IdField()

@@ -1,8 +1,8 @@
 """What runs the verbs: database threads, background work, group commit, maintenance passes."""
 
 from kernel.runtime.background import Background
-from kernel.runtime.database import Database
+from kernel.runtime.database import Database, allow_long_statements
 from kernel.runtime.maintenance import PageReport, Pass
 from kernel.runtime.writer import Writer
 
-__all__ = ["Background", "Database", "PageReport", "Pass", "Writer"]
+__all__ = ["Background", "Database", "PageReport", "Pass", "Writer", "allow_long_statements"]

@@ -15,6 +15,7 @@ from kernel.conf import conf
 from kernel.errors import Unavailable
 
 R = TypeVar("R")
+LONG_SECONDS = 24 * 3600
 
 
 class Database:
@@ -76,6 +77,18 @@ class Database:
         for _ in range(self.threads):
             self._executor.submit(_close_connections, barrier)
         self._executor.shutdown(wait=True)
+
+
+def allow_long_statements() -> None:
+    """For migrations and checks in this thread: no read timeout, unlike for the verbs.
+
+    A cut connection would not stop the server; the statement would go on, holding the lock.
+    """
+    options = connection.settings_dict.get("OPTIONS", {})
+    if "read_timeout" in options:
+        connection.close()
+        longer = {**options, "read_timeout": LONG_SECONDS, "write_timeout": LONG_SECONDS}
+        connection.settings_dict = {**connection.settings_dict, "OPTIONS": longer}
 
 
 def _keep_connection() -> None:

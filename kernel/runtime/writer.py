@@ -50,6 +50,7 @@ class Writer(Generic[Item, Out]):
             self._task = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:
+        batch: list[tuple[Item, asyncio.Future[Out]]] = []
         try:
             if self._linger_seconds and len(self._waiting) < conf.writer_batch_max:
                 await asyncio.sleep(self._linger_seconds)
@@ -59,6 +60,10 @@ class Writer(Generic[Item, Out]):
             outcomes = await self._run([item for item, _ in batch])
             for (_, future), outcome in zip(batch, outcomes, strict=True):
                 _resolve(future, outcome)
+        except BaseException as error:
+            for _, future in batch:
+                _resolve(future, error)
+            raise
         finally:
             self._task = None
             self._pump()
@@ -90,7 +95,7 @@ class Writer(Generic[Item, Out]):
 def _resolve(future: asyncio.Future[Any], outcome: Any) -> None:
     if future.done():
         return
-    if isinstance(outcome, Exception):
+    if isinstance(outcome, BaseException):
         future.set_exception(outcome)
         # The caller may have left; its exception must not be reported as never retrieved.
         future.exception()

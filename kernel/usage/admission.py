@@ -184,6 +184,7 @@ def _row(
         operation_id=item.operation_id,
         service_id=service.id,
         service_version=service.version,
+        upstream_model=service.model,
         path=item.path,
         content_sha256=item.content_sha256,
         streamed=item.streamed,

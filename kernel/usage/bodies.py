@@ -12,7 +12,10 @@ STATEMENT_BYTES_MAX = 4 * 1024 * 1024
 
 @requires_transaction
 def insert_bodies_in_tx(*, kind: str, bodies: Sequence[tuple[str, bytes]]) -> None:
-    """Store whole bodies as pieces; `kind` is request or result. An empty body is one empty piece."""
+    """Store whole bodies as pieces; `kind` is request or result.
+
+    An empty body is one empty piece.
+    """
     step = conf.body_chunk_bytes
     pieces = [
         Body(
@@ -29,7 +32,7 @@ def insert_bodies_in_tx(*, kind: str, bodies: Sequence[tuple[str, bytes]]) -> No
 
 
 def _insert(pieces: Sequence[Body]) -> None:
-    """A statement stays well below max_allowed_packet, however many bodies share the transaction."""
+    """A statement stays well below max_allowed_packet, however many bodies it could hold."""
     statement: list[Body] = []
     size = 0
     for piece in pieces:

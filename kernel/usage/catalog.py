@@ -18,7 +18,8 @@ from kernel.transactions import insert_new_in_tx, reading, requires_transaction,
 from kernel.usage import pricing
 from kernel.usage.rates import from_plain, parse_rates, rates_text
 
-ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,119}\Z")
+OWN_VARIABLES = ("BAILING_", "DJANGO_", "MYSQL_")
+ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,119}\Z")
 SERVICE_FIELDS = (
     "account_id",
     "base_url",
@@ -98,8 +99,9 @@ def add_price(
 ) -> Price:
     """Add the next version of an operator price; earlier versions stay (A11b, A12).
 
-    `rates` maps units to USD per million as decimal strings. InvalidInput names a wrong or implausible
-    rate; an implausible one passes with `confirm`. Without `valid_from_at` it holds from now on.
+    `rates` maps units to USD per million as decimal strings. InvalidInput names a wrong or
+    implausible rate; an implausible one passes with `confirm`. Without `valid_from_at` it holds
+    from now on.
     """
     provider, model = _checked_price_name(provider, model)
     parsed = parse_rates(dict(rates), confirm=confirm)
@@ -177,11 +179,17 @@ def price_for_service_in_tx(*, service: Service, at: datetime) -> pricing.PriceS
 
 @requires_transaction
 def price_for_request_in_tx(*, request: Request) -> pricing.PriceSnapshot | None:
-    """An operator price valid at the admission of a request that was admitted without one (A11b)."""
+    """An operator price valid at the admission of a request admitted without one (A11b).
+
+    Never bundled data, and never for another model than the one the request was sent to.
+    """
     service = Service.objects.filter(id=request.service_id).first()
-    if service is None:
+    if service is None or service.model != request.upstream_model:
         return None
-    return price_for_service_in_tx(service=service, at=request.admitted_at)
+    names = {"provider": service.price_provider, "model": service.price_model}
+    return pricing.operator_price(
+        **names, at=request.admitted_at, prices=operator_prices_in_tx(**names)
+    )
 
 
 @reading
@@ -226,6 +234,16 @@ def list_prices(*, provider: str = "", model: str = "") -> list[Price]:
 def operator_prices_in_tx(*, provider: str, model: str) -> Sequence[pricing.OperatorPrice]:
     """All versions of an operator price, newest first."""
     return _operator_prices(provider, model)
+
+
+def check_key_name(name: str) -> None:
+    """InvalidInput for a variable that holds one of our own secrets: it must never leave (I1)."""
+    if name.startswith(OWN_VARIABLES):
+        raise InvalidInput(
+            f"{name} belongs to this product; it is never sent to a provider",
+            field="api_key_env",
+            next_action="Name the variable that holds the provider's key.",
+        )
 
 
 def _operator_price(row: Price) -> pricing.OperatorPrice:
@@ -288,9 +306,10 @@ def _checked_route(values: Mapping[str, Any]) -> dict[str, str]:
     key = values.get("api_key_env") or ""
     if not isinstance(key, str) or (key and not ENVIRONMENT_NAME.match(key)):
         raise InvalidInput(
-            "api_key_env is the name of an environment variable, never the key itself",
+            "api_key_env is the name of an environment variable in capitals, never the key itself",
             field="api_key_env",
         )
+    check_key_name(key)
     provider, model = values.get("price_provider") or "", values.get("price_model") or ""
     if provider or model:
         provider, model = _checked_price_name(provider, model)

@@ -29,7 +29,7 @@ class Fence:
     owner: str
     token: str
     lease_expires_at: datetime
-    service: Service
+    service: Service | None  # None: changed since; the holder saves that nothing was sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,7 @@ def confirm_dispatch(*, items: Sequence[DispatchOrder]) -> list[Fence | Exceptio
         token, state, lease = states.get(item.request_id, ("", "", None))
         if (token, state) == (item.token, Result.DISPATCHED) and lease is not None:
             service = routes.get(item.request_id)
-            outcomes.append(
-                Fence(item.request_id, item.owner, item.token, lease, service)
-                if service
-                else _not_admitted()
-            )
+            outcomes.append(Fence(item.request_id, item.owner, item.token, lease, service))
         else:
             outcomes += dispatch.transaction(items=[item])  # type: ignore[attr-defined]
     return outcomes

@@ -38,6 +38,8 @@ from kernel.usage.settlement import Settled, settle
 log = logging.getLogger(__name__)
 
 LARGE_BODY_BYTES = 256 * 1024
+SERVICE_CHANGED = "The service was changed after this request was admitted; it was not sent."
+LEASE_ENDED = "The lease had ended before the call began; it was not sent."
 
 # Our own last event of a stream that did not end well: its code and what it says.
 CUT = ("outcome_unknown", "The stream ended before it was complete. It is never sent again.")
@@ -222,30 +224,37 @@ class Gateway:
         try:
             if raw is None:
                 raw = await self._database.in_tx(read_body, request_id=request.id, kind="request")
+            lease_ends = clock.monotonic() + conf.dispatch_lease_seconds
             flight.dispatched(await self._dispatch.put(asked))
             self._running[request.id] = flight
             self._keep_renewing()
             try:
-                outcome = await self._call(flight, raw=raw or b"")
+                outcome = await self._call(flight, raw=raw or b"", lease_ends=lease_ends)
                 saved = await self._save_outcome(outcome)
             finally:
                 self._running.pop(request.id, None)
             flight.ended(Ended(saved, outcome))
             if saved.billing_state == Billing.PENDING and outcome.usage_text:
                 self._background.start("settlement", self._settle_now(request.id))
-        except KernelError as error:
-            flight.broke(error)
-        except (DatabaseError, InterfaceError) as error:
-            flight.broke(Unavailable("The database did not answer."))
-            log.warning("generation %s stopped: %s", request.id, type(error).__name__)
+        except (KernelError, DatabaseError, InterfaceError) as error:
+            known = isinstance(error, KernelError)
+            flight.broke(error if known else Unavailable("The database did not answer."))
+            if flight.fence is not None:
+                log.error("the outcome of %s was not saved; it will be unknown", request.id)
+                raise
         except BaseException as error:
             flight.broke(error)
             raise
 
-    async def _call(self, flight: Flight, *, raw: bytes) -> Outcome:
+    async def _call(self, flight: Flight, *, raw: bytes, lease_ends: float) -> Outcome:
         request, fence = flight.request, flight.fence
         assert fence is not None, "only a confirmed own fence may send (A4)"
         names = {"request_id": request.id, "fence_token": fence.token}
+        if fence.service is None:
+            return outcomes.not_sent(**names, code="service_changed", message=SERVICE_CHANGED)
+        if clock.monotonic() >= lease_ends:
+            # This process slept; others may have called the request unknown, or resolved it.
+            return outcomes.not_sent(**names, code="lease_ended", message=LEASE_ENDED)
         try:
             call = providers.build_call(service=fence.service, request_id=request.id, raw=raw)
         except Exception as error:
@@ -275,11 +284,13 @@ class Gateway:
         while True:
             try:
                 return await self._save.put(outcome)
-            except DataError:
-                if not outcome.provider_request_id and not outcome.error_text:
-                    raise
+            except (DataError, ValueError) as error:
                 # A text the database refuses must not lose the bytes: save them without it.
-                outcome = replace(outcome, error_text="", provider_request_id="", content_type="")
+                log.warning("result of %s: %s", outcome.request_id, type(error).__name__)
+                barer = _without_texts(outcome)
+                if barer == outcome:
+                    raise
+                outcome = barer
                 continue
             except (DatabaseError, InterfaceError, Unavailable):
                 if clock.monotonic() + wait >= give_up_at:
@@ -315,3 +326,11 @@ class Gateway:
             self._renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._renewal
+
+
+def _without_texts(outcome: Outcome) -> Outcome:
+    """The same outcome with fewer texts: first without names and remarks, then without metering."""
+    bare = replace(outcome, error_text="", provider_request_id="", content_type="")
+    if bare != outcome or not outcome.usage_text:
+        return bare
+    return replace(bare, usage_text="", pending_reason="unreadable_usage")

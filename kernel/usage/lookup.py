@@ -13,9 +13,9 @@ from kernel.usage.bodies import read_body
 from kernel.usage.metering import Metering
 from kernel.usage.pricing import Charge, Line, PriceSnapshot, explain, lines_from_text
 from kernel.usage.reasons import Reason, why
+from kernel.usage.settlement import UNREADABLE
 
 ACCOUNTS_ASKED_AT_ONCE = 500
-UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError)
 
 
 @reading

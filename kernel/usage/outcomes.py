@@ -1,14 +1,15 @@
 """Outcome x billing: what one provider call came to (A7). Pure; read this for the whole table."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kernel.states import Billing, Result
 from kernel.usage.metering import Metering, facts_of_body
 from kernel.usage.results import Outcome
 from kernel.usage.streams import StreamSummary
 
-# Refused before any output: nothing was generated, nothing is owed.
+# Refused before any output: nothing was generated, nothing is owed. 405, 410, 413 and 415 say that
+# as plainly as the statuses that A7 lists.
 REJECTED = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422, 429})
 
 
@@ -22,7 +23,6 @@ class Answered:
     provider_request_id: str = ""
     broken: str = ""
     stream: StreamSummary | None = None
-    asked_tier: str | None = None
 
 
 def classify(*, request_id: str, fence_token: str, answer: Answered) -> Outcome:
@@ -34,9 +34,6 @@ def classify(*, request_id: str, fence_token: str, answer: Answered) -> Outcome:
     else:
         assert facts is not None
         metering, provider_id, error = facts.metering, facts.provider_request_id, facts.error
-    if metering.service_tier is None and answer.asked_tier:
-        # A silent answer is priced at the tier that was asked for, never at a cheaper one.
-        metering = replace(metering, service_tier=answer.asked_tier)
     result, code, text = _result(answer, error)
     billing, reason = _billing(result, answer, metering)
     return Outcome(

@@ -2,17 +2,20 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from kernel.conf import conf
 from kernel.errors import BodyError, NotSent, OutcomeUnknown
 from kernel.http import AddressPolicy, Answer, Door
 from kernel.models import Service
+from kernel.usage.catalog import check_key_name
 from kernel.usage.live import Live
 from kernel.usage.outcomes import Answered
 from kernel.usage.request_body import prepare_request, read_request
 from kernel.usage.streams import StreamReader, UsageChunkFilter
 
+SECRET_BYTES_MIN = 8
+REMOVED = b"[provider key removed]"
 REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 
 
@@ -21,12 +24,12 @@ class ProviderCall:
     """Everything one call needs. The key is read from the environment here and nowhere stored."""
 
     url: str
-    headers: tuple[tuple[str, str], ...]
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
     body: bytes
     policy: AddressPolicy
     hide_usage: bool
     choices: int = 1
-    asked_tier: str | None = None
+    secret: bytes = field(default=b"", repr=False)
 
 
 def build_call(
@@ -41,8 +44,10 @@ def build_call(
     The provider's idempotency key is our request id: accounts that share a provider key may use the
     same operation id.
     """
+    key = ""
     headers = [("Content-Type", "application/json"), ("Idempotency-Key", request_id)]
     if service.api_key_env:
+        check_key_name(service.api_key_env)
         key = environ.get(service.api_key_env, "")
         if not key:
             raise NotSent(
@@ -60,7 +65,7 @@ def build_call(
         policy=AddressPolicy(allow_private=service.allow_private),
         hide_usage=prepared.hide_usage,
         choices=request.choices,
-        asked_tier=request.service_tier,
+        secret=key.encode(),
     )
 
 
@@ -80,10 +85,8 @@ async def send(*, door: Door, call: ProviderCall, opened: "Opened") -> Answered:
         connect_seconds=conf.provider_connect_seconds,
     ) as answer:
         if 200 <= answer.status < 300 and _is_event_stream(answer):
-            answered = await _read_stream(answer, call=call, opened=opened)
-        else:
-            answered = await _read_plain(answer)
-        return replace(answered, asked_tier=call.asked_tier)
+            return await _read_stream(answer, call=call, opened=opened)
+        return await _read_plain(answer, call=call)
 
 
 class Opened:
@@ -94,7 +97,7 @@ class Opened:
         raise NotImplementedError
 
 
-async def _read_plain(answer: Answer) -> Answered:
+async def _read_plain(answer: Answer, *, call: ProviderCall) -> Answered:
     pieces: list[bytes] = []
     broken = ""
     try:
@@ -102,7 +105,11 @@ async def _read_plain(answer: Answer) -> Answered:
             pieces.append(piece)
     except (BodyError, OutcomeUnknown) as error:
         broken = error.message
-    return _answered(answer, b"".join(pieces), broken=broken)
+    body = b"".join(pieces)
+    if len(call.secret) >= SECRET_BYTES_MIN:
+        # Some providers quote the key they refused. It must reach no row, caller or screen.
+        body = body.replace(call.secret, REMOVED)
+    return _answered(answer, body, broken=broken)
 
 
 async def _read_stream(answer: Answer, *, call: ProviderCall, opened: Opened) -> Answered:

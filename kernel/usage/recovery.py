@@ -1,4 +1,7 @@
-"""Recovery: leases that ended, leases renewed, and result bodies whose retention is over (A9, A17)."""
+"""Recovery.
+
+Leases that ended, leases renewed, and result bodies whose retention is over (A9, A17).
+"""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -99,5 +102,6 @@ def _unknown(now: Any) -> dict[str, Any]:
         "pending_reason": "no_usage",
         "error_code": "owner_lost",
         "error_text": "The process that sent this request stopped before it saved an outcome.",
+        "result_at": now,
         "updated_at": now,
     }

@@ -5,6 +5,7 @@ for a usage report; nothing is decoded and encoded again.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,9 @@ from kernel.usage.json_text import Member, members
 
 CHOICES_MAX = 128
 OUTPUT_TOKENS_MAX = 100_000_000
+
+
+_TIER = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,8 @@ def read_request(raw: bytes) -> ChatRequest:
     if stream is not None and type(stream) is not bool:
         raise InvalidInput("stream must be true or false", field="stream")
     tier = _value(parts, "service_tier")
-    if tier is not None and type(tier) is not str:
-        raise InvalidInput("service_tier must be a text", field="service_tier")
+    if tier is not None and (type(tier) is not str or not _TIER.fullmatch(tier)):
+        raise InvalidInput("service_tier must be a word such as default", field="service_tier")
     limits = [
         _whole_number(parts, name, most=OUTPUT_TOKENS_MAX)
         for name in ("max_completion_tokens", "max_tokens")

@@ -63,7 +63,7 @@ def resolve_unknown(
         usage_text=usage_text,
         provider_request_id=evidence.provider_request_id[:200] or row.provider_request_id,
         error_code=code,
-        resolved_at=now,
+        resolved_at=row.resolved_at or now,
         updated_at=now,
     )
     if moved != 1:
@@ -95,15 +95,15 @@ def resolve_pending(
         raise InvalidInput(
             "the provider answered this request; write the charge off instead", field="executed"
         )
-    usage_text = _metering(row, evidence)
-    if not usage_text:
+    if evidence.usage is None:
         raise InvalidInput("give the metering, or write the charge off", field="usage")
+    usage_text = _metering(row, evidence)
     now = clock.db_now()
     moved = Request.objects.filter(id=row.id, billing_state=Billing.PENDING).update(
         usage_text=usage_text,
         pending_reason="",
         provider_request_id=evidence.provider_request_id[:200] or row.provider_request_id,
-        resolved_at=now,
+        resolved_at=row.resolved_at or now,
         updated_at=now,
     )
     if moved != 1:
@@ -129,7 +129,7 @@ def write_off(
     moved = Request.objects.filter(id=row.id, billing_state=Billing.PENDING).update(
         billing_state=Billing.NOT_CHARGED,
         pending_reason="written_off",
-        resolved_at=now,
+        resolved_at=row.resolved_at or now,
         updated_at=now,
     )
     if moved != 1:

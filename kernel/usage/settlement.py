@@ -21,6 +21,7 @@ from kernel.money import MULTIPLIER_ONE
 from kernel.runtime.maintenance import PageReport
 from kernel.states import Billing
 from kernel.transactions import (
+    is_contention,
     is_lost_connection,
     reading,
     requires_transaction,
@@ -93,7 +94,6 @@ def settle(*, items: Sequence[str]) -> list[Settled | Exception]:
     return [found.get(item, Settled(item, "", "")) for item in items]
 
 
-@reading
 def settlement_page(*, cursor: tuple[datetime, str] | None, limit: int) -> PageReport:
     """One page of pending requests in (updated_at, id) order after `cursor` (B3).
 
@@ -268,6 +268,7 @@ def _record_deferrals(deferrals: Sequence[tuple[Request, str]]) -> None:
         )
 
 
+@reading
 def _page_ids(cursor: tuple[datetime, str] | None, limit: int) -> list[tuple[datetime, str]]:
     rows = Request.objects.filter(billing_state=Billing.PENDING)
     if cursor is not None:
@@ -279,4 +280,6 @@ def _page_ids(cursor: tuple[datetime, str] | None, limit: int) -> list[tuple[dat
 
 def _is_database_away(error: Exception) -> bool:
     """Concerns the whole pass and backs it off; any other error is one row's and is isolated."""
-    return isinstance(error, CommitOutcomeUnknown) or is_lost_connection(error)
+    return (
+        isinstance(error, CommitOutcomeUnknown) or is_lost_connection(error) or is_contention(error)
+    )

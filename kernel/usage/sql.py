@@ -37,7 +37,10 @@ def insert_rows_in_tx(
 def update_where_in_tx(
     model: type[Model], values: Mapping[str, Any], where: str, parameters: Sequence[Any]
 ) -> int:
-    """UPDATE ... SET values WHERE `where`; returns how many rows matched. `where` is our own text."""
+    """UPDATE ... SET values WHERE `where`; returns how many rows matched.
+
+    `where` is our own text.
+    """
     assignments = ", ".join(f"{name} = %s" for name in values)
     statement = f"UPDATE {model._meta.db_table} SET {assignments} WHERE {where}"
     return execute_in_tx(statement, [*values.values(), *parameters])

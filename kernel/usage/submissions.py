@@ -8,7 +8,9 @@ from kernel.usage.request_body import read_request
 
 
 def submission(*, account_id: str, operation_id: object, path: str, raw: bytes) -> Submission:
-    """Read an OpenAI-style chat completion body. InvalidInput names the field; TooLarge over budget.
+    """Read an OpenAI-style chat completion body.
+
+    InvalidInput names the field; TooLarge over budget.
 
     Fields we do not act on pass to the provider as they are.
     """

@@ -1,4 +1,7 @@
-"""The gateway against calling the demo provider directly: 1, 8 and 32 at once, instant and 100 ms."""
+"""The gateway against calling the demo provider directly.
+
+1, 8 and 32 at once, instant and 100 ms.
+"""
 
 import asyncio
 import json

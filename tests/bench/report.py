@@ -8,8 +8,8 @@ if TYPE_CHECKING:
 
 HEAD = """# Benchmarks
 
-Written by `make bench`. One run, one machine, everything in it measured side by side, so that the ratios mean more than
-the figures. Medians of three alternating runs where nothing else is said.
+Written by `make bench`. One run, one machine, everything in it measured side by side, so that the
+ratios mean more than the figures. Medians of three alternating runs where nothing else is said.
 
 - Machine: {machine}
 - Database: {server}, `innodb_flush_log_at_trx_commit=1`
@@ -54,7 +54,7 @@ def _gateway(found: "Found") -> str:
         "Read the added time from the provider that takes 100 ms: with an instant one the median",
         "is only concurrency divided by throughput.",
         "",
-        "| provider | at once | direct/s | product/s | ratio | direct p50 | p50 | added p50 | p95 |",
+        "| provider | at once | direct/s | product/s | ratio | direct p50 | p50 | added | p95 |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in found.calls:

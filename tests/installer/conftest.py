@@ -81,7 +81,7 @@ class Sandbox:
 def sandbox(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Sandbox:
     for name in ("bin", "runs", "target"):
         (tmp_path / name).mkdir()
-    for tool in ("sh", "touch", "printf", "tr", "sleep", "cat", "yes", "kill"):
+    for tool in ("sh", "touch", "printf", "tr", "sleep", "cat", "yes"):
         found = next(
             path for part in os.defpath.split(os.pathsep) if (path := Path(part, tool)).exists()
         )

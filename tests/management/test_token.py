@@ -39,13 +39,13 @@ def test_a_script_gets_the_secret_as_json_and_its_own_scopes() -> None:
         "--name",
         "ci",
         "--scope",
-        "metrics",
+        "usage:write",
         "--scope",
         "usage:read",
         "--json",
     ).document
-    assert authenticate(secret=document["secret"]).scopes == {"metrics", "usage:read"}
-    assert document["scopes"] == ["metrics", "usage:read"]
+    assert authenticate(secret=document["secret"]).scopes == {"usage:read", "usage:write"}
+    assert document["scopes"] == ["usage:read", "usage:write"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from kernel import schema
 from kernel.access import ensure_roles
 from kernel.errors import KernelError
+from kernel.runtime import allow_long_statements
 
 
 class Command(BaseCommand):
@@ -21,11 +22,12 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        settings.VAR_DIR.mkdir(parents=True, exist_ok=True)
+        settings.VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
         if options["check"]:
             self._check()
             return
         try:
+            allow_long_statements()
             applied = schema.migrate(say=self.stdout.write)
         except KernelError as error:
             raise CommandError(f"{error.message} {error.way_out}") from error

@@ -15,6 +15,7 @@ from kernel.management.base import (
     schema_trouble,
     shown,
 )
+from kernel.runtime import allow_long_statements
 
 
 class Command(KernelCommand):
@@ -33,6 +34,7 @@ class Command(KernelCommand):
         add_json(parser)
 
     def run(self, options: Options) -> None:
+        allow_long_statements()
         found = schema.state()
         if not found.ready:
             raise schema_trouble(found)

@@ -16,12 +16,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from console.asgi import create_application, tick_for_ever
 from kernel import schema
-from kernel.startup import apply_environment
 from kernel.conf import conf
 from kernel.demo import data as demo_data
 from kernel.demo.launcher import DemoProvider, DemoProviderFailed, start_provider
 from kernel.errors import KernelError
 from kernel.kernel import Kernel
+from kernel.startup import apply_environment
 
 CURL = """\
   curl -s {address}/v1/chat/completions \\
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=18900, help="port to listen on")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        settings.VAR_DIR.mkdir(parents=True, exist_ok=True)
+        settings.VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = schema.state()
         if not found.usable:
             raise CommandError(
@@ -91,7 +91,9 @@ class Command(BaseCommand):
         serving = loop.create_task(server.serve(sockets=[listener]))
         host, port = listener.getsockname()[:2]
         self._welcome(f"http://{host}:{port}", demo=demo)
-        await server.stopping.wait()
+        stopping = loop.create_task(server.stopping.wait())
+        await asyncio.wait([stopping, serving], return_when=asyncio.FIRST_COMPLETED)
+        was_asked = server.stopping.is_set()
         self.stdout.write("Closing: no new work; waiting for what has started.")
         ticker.cancel()
         deadline = loop.time() + conf.close_budget_seconds
@@ -100,6 +102,8 @@ class Command(BaseCommand):
         await asyncio.wait([serving], timeout=max(0.5, deadline - loop.time()))
         server.force_exit = True
         await serving
+        if not was_asked:
+            raise CommandError("The web server ended by itself; see the log.")
         if report.drained:
             self.stdout.write(f"Closed cleanly in {report.seconds:.1f} s.")
         else:

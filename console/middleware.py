@@ -29,7 +29,7 @@ class RequestIdMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         request.request_id = new_id("web")  # type: ignore[attr-defined]  # ours, read by views
         response = self.get_response(request)
-        response.headers["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]
+        response.headers["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]  # ours
         return response
 
 

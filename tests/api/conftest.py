@@ -1,8 +1,10 @@
 """The product's HTTP door in this process: a kernel, a provider, a token and a client on it."""
 
 import asyncio
+import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -20,6 +22,7 @@ from tests.support.product import (
     look,
     make_token,
     running_kernel,
+    serving,
     settled,
 )
 from tests.support.provider import ProviderProcess
@@ -110,3 +113,55 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
     if not error["retryable"]:
         assert response.headers["x-should-retry"] == "false"
     return error
+
+
+def names_of(response: httpx.Response) -> dict[str, str]:
+    """The Bailing-* headers, short."""
+    return {
+        name.removeprefix("bailing-"): value
+        for name, value in response.headers.items()
+        if name.startswith("bailing-") or name == "idempotent-replayed"
+    }
+
+
+@pytest.fixture
+async def web(api: Api) -> AsyncIterator[Api]:
+    """The same caller, through uvicorn on loopback."""
+    async with (
+        serving(api.kernel) as address,
+        httpx.AsyncClient(
+            base_url=address,
+            headers={"Authorization": f"Bearer {api.token}"},
+            limits=httpx.Limits(max_connections=200),
+            timeout=30,
+        ) as client,
+    ):
+        yield replace(api, client=client)
+
+
+@contextlib.asynccontextmanager
+async def streaming(web: Api, operation_id: str = "op-1", **fields: object):
+    """An open answer whose body is not read yet."""
+    async with web.client.stream(
+        "POST",
+        CHAT,
+        content=chat_body(marker=operation_id, stream=True, **fields),
+        headers={"Idempotency-Key": operation_id},
+    ) as response:
+        yield response
+
+
+def events(body: bytes) -> list[object]:
+    """The events of a stream; every one of them must be readable."""
+    found = []
+    for part in body.split(b"\n\n"):
+        if part:
+            assert part.startswith(b"data: "), part
+            data = part[6:]
+            found.append("[DONE]" if data == b"[DONE]" else json.loads(data))
+    return found
+
+
+async def states(web: Api, operation_id: str = "op-1") -> tuple[str, str]:
+    row = await web.row(operation_id)
+    return row.result_state, row.billing_state

@@ -1,43 +1,15 @@
-"""Streams over a real socket: passed on at once, cut, replayed, left, read slowly (A7, A10)."""
+"""Streams over a real socket: passed on at once, cut, replayed through one filter (A7, A10)."""
 
 import asyncio
-import contextlib
-import json
-import threading
-import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
-import httpx
 import openai
-import psutil
 import pytest
-from django.db import connection
 
-from kernel.conf import override
-from kernel.models import LedgerRow, Request
-from tests.api.conftest import Api
+from tests.api.conftest import Api, events, states, streaming
 from tests.support.commits import AWAY, at_commit
-from tests.support.product import CHAT, chat_body, serving
-from tests.support.wait import NotInTime, wait_until_async
 
 MESSAGES = [{"role": "user", "content": "hi"}]
-LEAVING = 50
-
-
-@pytest.fixture
-async def web(api: Api) -> AsyncIterator[Api]:
-    """The same caller, through uvicorn on loopback."""
-    async with (
-        serving(api.kernel) as address,
-        httpx.AsyncClient(
-            base_url=address,
-            headers={"Authorization": f"Bearer {api.token}"},
-            limits=httpx.Limits(max_connections=200),
-            timeout=30,
-        ) as client,
-    ):
-        yield replace(api, client=client)
 
 
 @pytest.fixture
@@ -45,34 +17,6 @@ async def client(web: Api) -> AsyncIterator[openai.AsyncOpenAI]:
     """The official client."""
     async with openai.AsyncOpenAI(api_key=web.token, base_url=f"{web.client.base_url}/v1") as made:
         yield made
-
-
-@contextlib.asynccontextmanager
-async def streaming(web: Api, operation_id: str = "op-1", **fields: object):
-    """An open answer whose body is not read yet."""
-    async with web.client.stream(
-        "POST",
-        CHAT,
-        content=chat_body(marker=operation_id, stream=True, **fields),
-        headers={"Idempotency-Key": operation_id},
-    ) as response:
-        yield response
-
-
-def events(body: bytes) -> list[object]:
-    """The events of a stream; every one of them must be readable."""
-    found = []
-    for part in body.split(b"\n\n"):
-        if part:
-            assert part.startswith(b"data: "), part
-            data = part[6:]
-            found.append("[DONE]" if data == b"[DONE]" else json.loads(data))
-    return found
-
-
-async def states(web: Api, operation_id: str = "op-1") -> tuple[str, str]:
-    row = await web.row(operation_id)
-    return row.result_state, row.billing_state
 
 
 # --- the official client ----------------------------------------------------------------------
@@ -250,154 +194,3 @@ async def test_a_rejected_stream_is_a_plain_error_answer(web: Api) -> None:
     response = await web.chat("op-1", stream=True)
     assert response.status_code == 429
     assert response.json()["error"]["message"] == "test provider says 429"
-
-
-# --- clients that leave -----------------------------------------------------------------------
-
-
-def footprint(web: Api) -> dict[str, int]:
-    """What this process has open, but for provider connections kept for reuse."""
-    return {
-        "threads": threading.active_count(),
-        "tasks": len(asyncio.all_tasks()),
-        "sockets": len(psutil.Process().net_connections()) - web.kernel.door.idle,
-    }
-
-
-async def back_to(before: dict[str, int], web: Api) -> None:
-    def is_back() -> bool:
-        now.update(footprint(web))
-        return all(now[name] <= before[name] for name in before)
-
-    now: dict[str, int] = {}
-    try:
-        await wait_until_async(is_back, look_every=0.1)
-    except NotInTime:
-        pytest.fail(f"{now} is more than {before}")
-
-
-async def leave(web: Api, *operation_ids: str, stream: bool) -> None:
-    """Connect, ask, and hang up while the provider is at it."""
-    async with httpx.AsyncClient(
-        base_url=web.client.base_url, headers=web.client.headers, timeout=30
-    ) as client:
-        asking = [
-            asyncio.create_task(
-                client.post(
-                    CHAT,
-                    content=chat_body(marker=operation_id, stream=stream),
-                    headers={"Idempotency-Key": operation_id},
-                )
-            )
-            for operation_id in operation_ids
-        ]
-        await wait_until_async(
-            lambda: set(operation_ids) <= {call.marker for call in web.provider.calls()},
-            look_every=0.1,
-        )
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["plain", "streaming"])
-async def test_clients_that_leave_change_nothing_that_is_saved_or_charged(
-    web: Api, stream: bool
-) -> None:
-    await web.chat("warm-up")
-    await web.settled()
-    await web.client.aclose()
-    before = footprint(web)
-    web.provider.default("hold")
-    names = [f"op-{number}" for number in range(LEAVING)]
-    await leave(web, *names, stream=stream)
-    web.provider.release()
-    await web.settled()
-    rows = await web.look(
-        lambda: list(
-            Request.objects.filter(operation_id__in=names).values_list(
-                "result_state", "billing_state"
-            )
-        )
-    )
-    assert rows == [("complete", "settled")] * LEAVING
-    assert await web.look(LedgerRow.objects.count) == LEAVING + 1
-    assert [web.provider.count(name) for name in names] == [1] * LEAVING
-    assert web.kernel.door.busy == 0
-    await back_to(before, web)
-
-
-async def test_a_client_that_leaves_a_running_stream_does_not_end_it(web: Api) -> None:
-    web.provider.next("stream_hold_midway", marker="op-1", events=2)
-    async with streaming(web) as response:
-        async for _ in response.aiter_raw():
-            break
-    assert (await states(web))[0] == "dispatched"
-    web.provider.release("op-1")
-    await web.settled()
-    assert await states(web) == ("complete", "settled")
-    replay = await web.chat("op-1", stream=True)
-    assert events(replay.content)[-1] == "[DONE]"
-    assert web.provider.count() == 1
-
-
-async def test_a_client_that_leaves_before_its_answer_can_come_back_for_it(web: Api) -> None:
-    web.provider.next("hold", marker="op-1")
-    await leave(web, "op-1", stream=False)
-    web.provider.release("op-1")
-    await web.settled()
-    response = await web.chat("op-1", stream=False)
-    assert response.status_code == 200
-    assert response.headers["Idempotent-Replayed"] == "true"
-    assert web.provider.count() == 1
-
-
-async def test_many_aborts_leave_the_database_sessions_as_they_were(
-    server_db: None, web: Api
-) -> None:
-    def sessions() -> int:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = DATABASE()"
-            )
-            return int(cursor.fetchone()[0])
-
-    await asyncio.gather(*(web.chat(f"warm-{number}") for number in range(8)))
-    before = await web.look(sessions)
-    for stream in (False, True):
-        await leave(web, *(f"op-{number}-{stream}" for number in range(15)), stream=stream)
-    await web.settled()
-    assert await web.look(sessions) <= before
-
-
-# --- clients that are slow --------------------------------------------------------------------
-
-
-async def test_a_slow_client_does_not_hold_up_the_call_or_its_settlement(web: Api) -> None:
-    web.provider.next("huge_body", marker="op-1", bytes=4 * 1024 * 1024)
-    async with streaming(web) as response:
-        reader = response.aiter_raw()
-        heard = len(await anext(reader))
-        await web.settled()
-        assert await states(web) == ("complete", "settled"), "while most of it is unread"
-        async for piece in reader:
-            heard += len(piece)
-    assert heard > 4 * 1024 * 1024
-
-
-async def test_a_slow_client_does_not_slow_down_others(web: Api) -> None:
-    web.provider.next("huge_body", marker="slow", bytes=4 * 1024 * 1024)
-    async with streaming(web, "slow") as response:
-        await anext(response.aiter_raw())
-        started = time.monotonic()
-        answers = await asyncio.gather(*(web.chat(f"op-{number}") for number in range(10)))
-        assert time.monotonic() - started < 10
-    assert [answer.status_code for answer in answers] == [200] * 10
-
-
-async def test_a_provider_that_goes_silent_ends_the_stream_in_time(web: Api) -> None:
-    web.provider.next("stream_hang_midway", marker="op-1", events=2)
-    with override(provider_read_seconds=0.3):
-        response = await web.chat("op-1", stream=True)
-    assert events(response.content)[-1]["error"]["code"] == "outcome_unknown"
-    assert (await states(web))[0] == "unknown"

@@ -93,10 +93,11 @@ class House:
         stops: Sequence[Place] = (),
         through_proxy: bool = False,
         must_stop: bool = True,
+        limits: dict[str, str] | None = None,
     ) -> KernelProcess:
         """A running kernel; each place it must stop at is a planned fault."""
         url = self.proxy.url(self.url) if through_proxy else self.url
-        kernel = KernelProcess(url, stops=stops, mutant=self.mutant)
+        kernel = KernelProcess(url, stops=stops, mutant=self.mutant, limits=limits)
         for name, when, *_ in stops if must_stop else ():
             self.plan(f"stop {when} {name}", lambda n=name, w=when: kernel.has_stopped(n, w))
         self._kernels.append(kernel)

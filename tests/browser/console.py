@@ -121,18 +121,17 @@ class Console:
         )
         return row
 
-    def let_sessions_idle(self) -> None:
-        """Turn every session's clock: what more than the idle limit without a click would do."""
+    def let_session_idle(self, key: str) -> None:
+        """Turn one session's clock: what more than the idle limit without a click would do."""
         store = SessionStore()
-        for key, data in self.rows("SELECT session_key, session_data FROM django_session"):
-            session = store.decode(data)
-            if "seen_at" in session:
-                session["seen_at"] -= 1_000_000
-                self.write(
-                    "UPDATE django_session SET session_data = ? WHERE session_key = ?",
-                    store.encode(session),
-                    key,
-                )
+        ((data,),) = self.rows("SELECT session_data FROM django_session WHERE session_key = ?", key)
+        session = store.decode(data)
+        session["seen_at"] -= 1_000_000
+        self.write(
+            "UPDATE django_session SET session_data = ? WHERE session_key = ?",
+            store.encode(session),
+            key,
+        )
 
     # --- what applications do ---
 

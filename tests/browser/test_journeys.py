@@ -193,20 +193,20 @@ def test_an_admitted_request_is_dispatched_and_another_cancelled(page: Page, con
 
 def test_a_token_is_shown_once_works_and_ends(page: Page, console: Console):
     page.goto("/tokens/new/")
-    page.get_by_label("Account").fill("demo")
-    page.get_by_label("Name", exact=True).fill("nightly")
+    page.get_by_role("textbox", name="Account").fill("demo")
+    page.get_by_role("textbox", name="Name").fill("weekly export")
     page.get_by_role("button", name="Issue the token").click()
     expect(page.get_by_role("heading", name="Copy it now")).to_be_visible()
     secret = page.locator(".secret bdi").inner_text()
     assert secret.startswith("bz_") and secret not in console.output
     assert console.ask("token-1", token=secret).status_code == 200
     page.get_by_role("link", name="I have copied it").click()
-    expect(page.locator("tbody tr", has_text="nightly")).to_be_visible()
+    expect(page.locator("tbody tr", has_text="weekly export")).to_be_visible()
     assert secret not in page.content()
     page.go_back()
     assert secret not in page.content()
     page.goto("/tokens/")
-    page.locator("tr", has_text="nightly").get_by_role("link", name="Revoke…").click()
+    page.locator("tr", has_text="weekly export").get_by_role("link", name="Revoke…").click()
     page.get_by_role("button", name="Revoke the token").click()
     expect(page.locator("#flash")).to_contain_text("Token revoked.")
     wait_until(lambda: console.ask("token-2", token=secret).status_code == 401)

@@ -30,7 +30,12 @@ SCREENS = (
     "/health/",
     "/go-to/?q=demo",
 )
-KINDS = ("settled", "unknown", "unpriced", "overrun", "hostile_0", "hostile_1", "hostile_3")
+KINDS = ("settled", "unknown", "hostile_0", "hostile_1", "hostile_3")
+
+
+def session_key(page: Page) -> str:
+    (key,) = [one["value"] for one in page.context.cookies() if one["name"] == "sessionid"]
+    return key
 
 
 def test_a_session_that_idled_asks_to_sign_in_and_keeps_the_note(
@@ -41,7 +46,7 @@ def test_a_session_that_idled_asks_to_sign_in_and_keeps_the_note(
     sign_in(page)
     page.goto(request_page(console.made["lost_5"]))
     settle_by_evidence(page, note="A note of many words.")
-    console.let_sessions_idle()
+    console.let_session_idle(session_key(page))
     page.get_by_role("button", name="Record this outcome").click()
     expect(page.get_by_text("You were signed out")).to_be_visible()
     assert console.acts(console.made["lost_5"]) == []
@@ -58,10 +63,10 @@ def test_without_script_an_idle_session_shows_the_note_again(
     sign_in(page)
     page.goto(request_page(console.made["lost_5"]))
     settle_by_evidence(page, note="A note of many words.")
-    console.let_sessions_idle()
+    console.let_session_idle(session_key(page))
     page.get_by_role("button", name="Record this outcome").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("nothing was done")
-    expect(page.get_by_label("note")).to_have_value("A note of many words.")
+    expect(page.get_by_role("textbox", name="note")).to_have_value("A note of many words.")
     page.get_by_role("link", name="Sign in").click()
     sign_in(page)
     expect(page.get_by_role("heading", name="The outcome is not known")).to_be_visible()

@@ -23,6 +23,7 @@ from kernel.usage.outcomes import Answered
 from tests.support import lives
 
 OLGA = audit.Actor("user", "olga")
+OWNER = "krn_019a3b5fe2c4a0f1d2e3b4c5d6e7f8a9"
 SETTLED_ROWS = 60
 TIMES = ("admitted_at", "dispatched_at", "result_at", "settled_at", "resolved_at", "updated_at")
 
@@ -46,6 +47,11 @@ class Answer:
     usage: dict[str, Any] | None = None
     status: int = 200
     provider_id: str = "chatcmpl-9f2c41"
+
+
+def dispatched(operation_id: str, **fields: Any) -> Fence:
+    """A request on its way, owned by a kernel of another process."""
+    return lives.dispatch(lives.admitted(operation_id, **fields), owner=OWNER)
 
 
 def reply(fence: Fence, answer: Answer) -> None:
@@ -147,7 +153,7 @@ def busy_day(*, settled_rows: int = SETTLED_ROWS) -> dict[str, str]:
     made: dict[str, str] = {}
     for number in range(settled_rows):
         account = ("acme-prod", "acme-prod", "acme-staging")[number % 3]
-        fence = lives.dispatched(
+        fence = dispatched(
             f"order-{4100 + number}", account=account, service=("gpt-main", "claude")[number % 2]
         )
         used = tokens(700 + 41 * number, 80 + 13 * number, 512 if number % 4 == 0 else 0)
@@ -165,23 +171,25 @@ def busy_day(*, settled_rows: int = SETTLED_ROWS) -> dict[str, str]:
 
 def _open_ends() -> dict[str, str]:
     made = {}
-    for name, ago in (("unknown", 128), ("unknown_old", 3 * 24 * 60), ("unknown_new", 4)):
-        fence = lives.dispatched(f"invoice-{name}", account="acme-prod", service="gpt-main")
+    unknowns = (("unknown", 2291, 128), ("unknown_old", 2107, 4000), ("unknown_new", 2304, 4))
+    for name, number, ago in unknowns:
+        fence = dispatched(f"invoice-{number}", account="acme-prod", service="gpt-main")
         lose(fence)
         move_back(fence.request_id, ago=timedelta(minutes=ago), took=timedelta(seconds=131))
         made[name] = fence.request_id
-    made["dispatched"] = lives.dispatched("summary-77", account="acme-prod", service="claude")
-    made["dispatched"] = made["dispatched"].request_id
+    fence = dispatched("summary-77", account="acme-prod", service="claude")
+    made["dispatched"] = fence.request_id
     row = lives.admitted("batch-2026-11-29-0007", account="acme-staging", service="gpt-main")
     move_back(row.id, ago=timedelta(minutes=52))
     made["admitted"] = row.id
-    for name, used in (("no_usage", None), ("inconsistent", {**tokens(50, 4), "total_tokens": 9})):
-        fence = lives.dispatched(f"chat-{name}", account="acme-prod", service="gpt-main")
+    contradiction = {**tokens(50, 4), "total_tokens": 9}
+    for name, number, used in (("no_usage", 5512, None), ("inconsistent", 5514, contradiction)):
+        fence = dispatched(f"chat-{number}", account="acme-prod", service="gpt-main")
         reply(fence, Answer(usage=used))
         lives.settle(fence.request_id)
         move_back(fence.request_id, ago=timedelta(hours=5))
         made[name] = fence.request_id
-    fence = lives.dispatched("llama-1", account="acme-staging", service="local-llama")
+    fence = dispatched("llama-1", account="acme-staging", service="local-llama")
     reply(fence, Answer(usage=tokens(900, 210)))
     lives.settle(fence.request_id)
     move_back(fence.request_id, ago=timedelta(hours=7))
@@ -190,13 +198,13 @@ def _open_ends() -> dict[str, str]:
 
 def _closed_ends() -> dict[str, str]:
     made = {}
-    fence = lives.dispatched("order-4099", account="acme-prod", service="gpt-main")
+    fence = dispatched("order-4099", account="acme-prod", service="gpt-main")
     reply(fence, Answer(status=400, text="Invalid value for 'temperature': 9. Maximum is 2."))
     made["rejected"] = fence.request_id
     row = lives.admitted("batch-2026-11-28-0031", account="acme-prod", service="gpt-main")
     usage.cancel(request_id=row.id, actor=OLGA, reason="The batch was replaced.")
     made["cancelled"] = row.id
-    fence = lives.dispatched("research-1", account="research", service="gpt-main")
+    fence = dispatched("research-1", account="research", service="gpt-main")
     reply(fence, Answer(usage=tokens(180_000, 22_000)))
     lives.settle(fence.request_id)
     made["overrun"] = fence.request_id
@@ -206,7 +214,7 @@ def _closed_ends() -> dict[str, str]:
 
 
 def _a_person_acted(made: dict[str, str]) -> None:
-    fence = lives.dispatched("invoice-88", account="acme-prod", service="gpt-main")
+    fence = dispatched("invoice-88", account="acme-prod", service="gpt-main")
     lose(fence, "Read timed out after 120 s.")
     row = lives.read(fence.request_id)
     usage.resolve_unknown(
@@ -233,7 +241,7 @@ def pass_status(name: str, **values: Any) -> None:
     record_status(
         name=name,
         values={
-            "owner": "krn_019a3b5fe2c4a0f1d2e3b4c5d6e7f8a9",
+            "owner": OWNER,
             "running": False,
             "deferred": scanned - settled,
             "pages": 1,
@@ -265,7 +273,7 @@ def hostile() -> dict[str, str]:
         )
     for number, text in enumerate(HOSTILE):
         operation_id = f"{number}:{'X' * 126}"
-        fence = lives.dispatched(
+        fence = dispatched(
             operation_id,
             account=account_id,
             service="hostile",

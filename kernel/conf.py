@@ -29,7 +29,7 @@ SETTINGS: dict[str, Setting] = {
     "settlement_interval_seconds": Setting(60, 1, 3600, "between two settlement passes"),
     "settlement_page_rows": Setting(50, 1, 50, "rows of one settlement page"),
     "settlement_budget_seconds": Setting(20, 1, 300, "one pass stops walking pages after this"),
-    "settlement_linger_seconds": Setting(0.05, 0, 5, "a saved result waits for company"),
+    "settlement_linger_milliseconds": Setting(50, 0, 5000, "a saved result waits for company"),
     "backoff_first_seconds": Setting(60, 1, 300, "first wait after a database failure"),
     "backoff_max_seconds": Setting(300, 1, 3600, "longest wait after database failures"),
     "continuation_interval_seconds": Setting(5, 1, 300, "between two continuation passes"),

@@ -157,7 +157,7 @@ class Gateway:
             settle,
             confirm=settle,
             key=lambda item: item,
-            linger_seconds=conf.settlement_linger_seconds,
+            linger_seconds=conf.settlement_linger_milliseconds / 1000,
         )
 
     @property

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import itertools
 import json
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -57,13 +58,12 @@ def _row(
     def to_provider(number: int) -> bytes:
         return load.post(path, BODY, host=host, headers={})
 
-    marker = f"{latency}-{clients}"
+    keys = itertools.count()
 
     def to_product(number: int) -> bytes:
-        headers = running.headers(f"bench-{marker}-{run}-{number}")
+        headers = running.headers(f"bench-{latency}-{clients}-{next(keys)}")
         return load.post(path, BODY, host=running.host, headers=headers)
 
-    run = 0
     asyncio.run(
         load.run(
             host=running.host,
@@ -74,7 +74,7 @@ def _row(
         )
     )
     directs, products = [], []
-    for run in (1, 2, 3):  # alternating, so that both see the same noise
+    for _ in range(3):  # alternating, so that both see the same noise
         directs.append(
             asyncio.run(
                 load.run(host=host, port=port, clients=clients, calls=calls, message=to_provider)

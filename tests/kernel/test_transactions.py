@@ -102,7 +102,6 @@ def test_a_swallowed_database_error_raises_instead_of_losing_the_block(kernel_db
     [
         RetryTransaction("again"),
         OperationalError(1213, "Deadlock found"),
-        OperationalError(1205, "Lock wait timeout"),
         OperationalError(1020, "Record has changed since last read"),
     ],
     ids=lambda error: str(error.args[0]),
@@ -111,6 +110,15 @@ def test_contention_runs_the_whole_block_again(kernel_db: None, error: Exception
     verb = Runs(raising(error, runs=2))
     assert verb() == 3
     assert names() == ["row-3"]
+
+
+def test_a_lock_wait_is_tried_once_more_only(kernel_db: None) -> None:
+    verb = Runs(raising(OperationalError(1205, "Lock wait timeout"), runs=1))
+    assert verb() == 2
+    endless = Runs(raising(OperationalError(1205, "Lock wait timeout"), runs=100))
+    with pytest.raises(OperationalError):
+        endless()
+    assert endless.count == 2, "each wait has already taken lock_wait_seconds"
 
 
 def test_contention_without_end_is_bounded(kernel_db: None) -> None:

@@ -19,8 +19,8 @@ class Setting:
     """One row: default value, inclusive bounds (numbers) and what it limits."""
 
     default: Any
-    low: float | None
-    high: float | None
+    low: float
+    high: float
     about: str
 
 
@@ -116,7 +116,7 @@ def _parse(name: str, row: Setting, text: str | None) -> Any:
         value = type(row.default)(text)
     except ValueError:
         raise ValueError(f"BAILING_{name.upper()} must be a number, not {text[:20]!r}") from None
-    if (row.low is not None and value < row.low) or (row.high is not None and value > row.high):
+    if not row.low <= value <= row.high:  # NaN is out of every bound
         raise ValueError(f"BAILING_{name.upper()} must lie between {row.low} and {row.high}")
     return value
 

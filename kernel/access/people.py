@@ -48,9 +48,11 @@ def ensure_admin(*, password: str) -> str:
     if user is None:
         user = User(username="admin", is_staff=True, is_superuser=True)
     user.set_password(password)
-    user.save()
     if created:
+        insert_new_in_tx(user)
         user.groups.add(_group("admin"))
+    else:
+        user.save()
     AppliedSecret.objects.update_or_create(
         name=ADMIN_SECRET, defaults={"digest": digest, "applied_at": clock.db_now()}
     )

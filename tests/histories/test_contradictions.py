@@ -44,7 +44,7 @@ def test_answers_that_can_all_be_true_are_no_contradiction(
     state: str, answers: list[Answer]
 ) -> None:
     told = Told({"op": state}, [("op", answer) for answer in answers])
-    assert contradictions(told) == []  # type: ignore[arg-type]  # as much of a house as is asked
+    assert contradictions(told) == []
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_answers_that_cannot_be_true_are_named(
     state: str | None, answers: list[Answer], complaint: str
 ) -> None:
     told = Told({"op": state} if state else {}, [("op", answer) for answer in answers])
-    (found,) = contradictions(told)  # type: ignore[arg-type]  # as much of a house as is asked
+    (found,) = contradictions(told)
     assert complaint in found

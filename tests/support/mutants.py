@@ -41,11 +41,11 @@ def select_then_insert_admission() -> None:
     def insert(model: type[Model], rows: Any, *, unless_taken: tuple[str, ...] = ()) -> None:
         def is_new(row: Any) -> bool:
             key = {name: getattr(row, name) for name in unless_taken}
-            return not model.objects.filter(**key).exists()  # type: ignore[attr-defined]
+            return not model.objects.filter(**key).exists()
 
         real(model, [row for row in rows if is_new(row)])
 
-    admission.insert_rows_in_tx = insert  # type: ignore[assignment]
+    admission.insert_rows_in_tx = insert
 
 
 @mutant
@@ -66,8 +66,8 @@ def provider_before_dispatch() -> None:
     async def answer_had_before(self: Any, flight: Any, **how: Any) -> Any:
         return early.pop(flight.request.id)
 
-    gateway.Gateway._run = run_late  # type: ignore[method-assign]
-    gateway.Gateway._call = answer_had_before  # type: ignore[method-assign]
+    gateway.Gateway._run = run_late
+    gateway.Gateway._call = answer_had_before
 
 
 @mutant
@@ -101,7 +101,7 @@ def settlement_that_looks_before_it_charges() -> None:
     with contextlib.suppress(DatabaseError), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE bz_usage_ledger DROP INDEX charge_of")
     connection.close()
-    QuerySet.select_for_update = lambda self, **options: self.all()  # type: ignore[method-assign]
+    QuerySet.select_for_update = lambda self, **options: self.all()
 
     def post(*, charges: Any) -> None:
         for charge in charges:
@@ -137,7 +137,7 @@ def missing_metering_is_zero() -> None:
         nothing = Metering({"input": 0, "output": 0}).to_text()
         return replace(outcome, usage_text=nothing, pending_reason="")
 
-    gateway.outcomes.classify = classify  # type: ignore[assignment]
+    gateway.outcomes.classify = classify
 
 
 @mutant

@@ -68,7 +68,7 @@ class Stops:
             self.at(name, "after")
             return result
 
-        transactions.commit_unit = commit_unit  # type: ignore[assignment]  # that is the point
+        transactions.commit_unit = commit_unit
 
     def before_answers(self, application: Any) -> Any:
         """Wrap an ASGI application: its answers to POST stop before their first byte."""

@@ -51,19 +51,20 @@ def refused(
 ) -> HttpResponse:
     """The answer to an act that the kernel refused with `error`.
 
-    303 to `back` when this very form was carried out before (a double click). Else the error's
-    status: at the field it names, or as a problem with who did what and when to `subject`.
+    303 to `back` when this very form was carried out after all, or before (a double click). Else
+    the error's status: at the field it names, or as a problem with who acted on `subject` and when.
+    When it is not certain whether the act happened, the form keeps its key.
     """
+    key = form_key(request)
+    earlier = act_of_form(key) if isinstance(error, Conflict | Unavailable) else None
+    if earlier is not None and earlier.reason == note_of(form):
+        ago = ago_text(earlier.at, now=clock.now())
+        messages.info(request, _("This form was carried out once, %(ago)s.") % {"ago": ago})
+        return screen.done(to=back)
     if isinstance(error, Conflict):
-        earlier = act_of_form(form_key(request))
-        if earlier is not None and earlier.reason == note_of(form):
-            messages.info(
-                request,
-                _("This form was sent twice. It was carried out once, %(ago)s.")
-                % {"ago": ago_text(earlier.at, now=clock.now())},
-            )
-            return screen.done(to=back)
         _name_who_was_first(error, earlier, subject)
+    if isinstance(error, Unavailable):
+        context = context | {"repeat_key": key}
     field = error.details.get("field")
     if field in form.fields:
         form.add_error(field, " ".join(filter(None, (_sentence(error.message), error.way_out))))

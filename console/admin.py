@@ -11,6 +11,7 @@ from django.core.paginator import Paginator
 from django.db.models import BinaryField, Field, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.template.response import TemplateResponse
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 
@@ -61,7 +62,7 @@ class RawRows(admin.AdminSite):
         """Never its own form: strangers were sent to ours before, others lack the right."""
         return redirect("home")
 
-    def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    def password_change(self, request: HttpRequest, extra_context: Any = None) -> TemplateResponse:
         raise Http404
 
     password_change_done = password_change
@@ -79,12 +80,11 @@ class RawRowsAdmin(admin.ModelAdmin):
     actions = None
     view_on_site = False
 
-    def get_list_display(self, request: HttpRequest) -> list[str]:
-        return ["pk", *(field.name for field in self._shown() if not field.primary_key)][
-            :LIST_COLUMNS_MAX
-        ]
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        names = [field.name for field in self._shown() if not field.primary_key]
+        return ["pk", *names][:LIST_COLUMNS_MAX]
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         return [field.name for field in self._shown()]
 
     def get_search_fields(self, request: HttpRequest) -> tuple[str, ...]:

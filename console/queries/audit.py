@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from console.filters import BadFilter, Chosen, Id, Moment
@@ -19,7 +20,7 @@ class Subject(Id):
 
     def read(self, text: str) -> str:
         if not is_id(text.strip(), chars_max=SUBJECT_CHARS_MAX):
-            raise BadFilter(self.name, text, _("a kind and an id, such as account:acme"))
+            raise BadFilter(self.name, text, gettext("a kind and an id, such as account:acme"))
         return text.strip()
 
 

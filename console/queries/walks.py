@@ -56,7 +56,7 @@ class _Walked(BaseTable):
         super().__init__(table_name, alias)
         self.index = index
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[str | int, ...]]:
         text, parameters = super().as_sql(compiler, connection)
         if connection.vendor == "mysql":
             text = f"{text} FORCE INDEX ({connection.ops.quote_name(self.index)})"

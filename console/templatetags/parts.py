@@ -94,7 +94,8 @@ def act(
 ) -> SafeString:
     """{% act action=url target="#resolve" version=row.version %}...{% endact %}: a form that acts.
 
-    Carries the CSRF token, a fresh idempotency key and the row's version; is sent once.
+    Carries the CSRF token, a fresh idempotency key and the row's version; is sent once. With
+    `repeat_key` in the context it keeps that key: the answer to the first try was lost.
     """
     live = (
         format_html(
@@ -107,7 +108,7 @@ def act(
         '<input type="hidden" name="csrfmiddlewaretoken" value="{}">'
         '<input type="hidden" name="form_key" value="{}">',
         context.get("csrf_token", ""),
-        new_form_key(),
+        context.get("repeat_key") or new_form_key(),
     )
     if version is not None:
         hidden += format_html('<input type="hidden" name="version" value="{}">', version)

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET
 
 from console.access import needs
 from console.acting import actor_of
+from console.filters import Id, read_filters
 from console.forms import ConsoleForm, IdTextField, NoteField
 from console.responses import Screen, form_version
 from console.views.form_page import Done, FormPage, Secret, run_form
@@ -22,6 +23,8 @@ from kernel.ids import is_id
 from kernel.models import Token
 
 PASSWORD_BYTES = 15
+LISTED_MAX = 500  # the kernel lists no more tokens or people
+TOKEN_FILTERS = (Id("account", gettext_lazy("Account")),)
 
 
 class TokenForm(ConsoleForm):
@@ -73,9 +76,11 @@ class ChangePersonForm(ConsoleForm):
 @needs("view")
 @require_GET
 def tokens(request: HttpRequest) -> HttpResponse:
-    """All tokens, newest first; never their secrets."""
+    """The newest tokens, or those of one account; never their secrets."""
+    chosen = read_filters(request.GET, TOKEN_FILTERS)
+    rows = access.list_tokens(account_id=chosen.values.get("account", ""))
     return Screen(request, "console/tokens/index.html", "console/tokens/_list.html").show(
-        {"rows": access.list_tokens()}
+        {"rows": rows, "chosen": chosen, "most": LISTED_MAX if len(rows) >= LISTED_MAX else 0}
     )
 
 
@@ -132,10 +137,10 @@ def token_revoke(request: HttpRequest, token_id: str) -> HttpResponse:
 @needs("view")
 @require_GET
 def people(request: HttpRequest) -> HttpResponse:
-    """All people with their roles."""
+    """People by name, with their roles."""
     rows = [{"user": user, "role": role_of(user)} for user in access.list_people()]
     return Screen(request, "console/people/index.html", "console/people/_list.html").show(
-        {"rows": rows}
+        {"rows": rows, "most": LISTED_MAX if len(rows) >= LISTED_MAX else 0}
     )
 
 

@@ -183,7 +183,7 @@ def _stuck_items(found: Figures) -> list[dict[str, Any]]:
 
 def _stats(found: Figures) -> list[dict[str, Any]]:
     requests = reverse("requests")
-    cards = [
+    cards: list[dict[str, Any]] = [
         {
             "label": _("In flight"),
             "value": str(found.dispatched),

@@ -53,7 +53,7 @@ def run_now(request: HttpRequest) -> HttpResponse:
         form.is_valid()
         return refused(request, screen, error, _context(request), form=form, back=back)
     message = _("The pass has run.") if done else _("The pass runs; its progress is shown here.")
-    return screen.done(to=back, message=message, context=_context(request))
+    return screen.done(to=back, message=message)  # anew, so that the button has a fresh key
 
 
 def _context(request: HttpRequest) -> dict[str, Any]:

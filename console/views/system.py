@@ -47,16 +47,19 @@ def audit(request: HttpRequest) -> HttpResponse:
 def health(request: HttpRequest) -> HttpResponse:
     """The schema, the last check of the invariants (never run here), the processes."""
     words = {each.key: each for each in INVARIANTS}
-    checks = [
-        {"report": row, "invariant": words.get(row.name)}
-        for row in CheckReport.objects.order_by("name")
-    ]
+    checks = list(CheckReport.objects.order_by("name"))
     return Screen(request, "console/health/index.html", "console/health/_state.html").show(
         {
             "schema": schema.state(),
-            "broken": [one for one in checks if one["report"].offenders],
-            "holding": [one for one in checks if not one["report"].offenders],
-            "checked_at": min((one["report"].checked_at for one in checks), default=None),
+            "broken": [
+                {"report": row, "invariant": words.get(row.name)} for row in checks if row.offenders
+            ],
+            "holding": [
+                {"report": row, "invariant": words.get(row.name)}
+                for row in checks
+                if not row.offenders
+            ],
+            "checked_at": min((row.checked_at for row in checks), default=None),
             "processes": processes(passes()),
             "here": _here(request),
         }

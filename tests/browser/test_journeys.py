@@ -8,6 +8,7 @@ from tests.browser.conftest import Opener, Watch, sign_in
 from tests.browser.console import Console
 from tests.support.wait import wait_until
 
+PASSES_ASKED = "SELECT COUNT(*) FROM bz_audit WHERE action = 'pass.run'"
 NOTE = "Found in the provider's log at 02:14."
 
 
@@ -214,9 +215,12 @@ def test_a_token_is_shown_once_works_and_ends(page: Page, console: Console):
 
 def test_a_pass_is_run_now_and_its_progress_is_followed_while_it_runs(page: Page, console: Console):
     page.goto("/reconciliation/")
-    page.get_by_role("button", name="Run a pass now").click()
-    expect(page.locator("#toasts")).to_contain_text("The pass has run.")
-    assert console.rows("SELECT COUNT(*) FROM bz_audit WHERE action = 'pass.run'") == [(1,)]
+    ((before,),) = console.rows(PASSES_ASKED)
+    for count in (1, 2):
+        page.get_by_role("button", name="Run a pass now").click()
+        expect(page.locator("#flash")).to_contain_text("The pass has run.")
+        assert console.rows(PASSES_ASKED) == [(before + count,)]
+        page.reload()
     running = "UPDATE bz_pass_status SET running = ?, updated_at = ? WHERE name = 'settlement'"
     console.write(running, 1, now_text(console))
     page.reload()

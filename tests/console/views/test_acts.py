@@ -6,6 +6,7 @@ from django.contrib.messages import get_messages
 from django.urls import reverse
 
 from kernel import access, usage
+from kernel.errors import CommitOutcomeUnknown
 from kernel.models import Account, AuditRow, LedgerRow, Request, Service, Token
 from kernel.states import Billing, Result
 from tests.console.views.conftest import rendered, send
@@ -126,7 +127,7 @@ def test_a_form_that_is_sent_twice_acts_once_and_says_so(admin, prepared):
     again = send(admin, form, **values)
     assert again.status_code == 303
     (message,) = [str(one) for one in get_messages(again.wsgi_request)][-1:]
-    assert "It was carried out once" in message or message == "It was revoked already."
+    assert "This form was carried out once" in message or message == "It was revoked already."
     assert [row.action for row in acts_since(before)] == [action]
 
 
@@ -281,6 +282,31 @@ def test_an_unusual_rate_needs_a_second_look(admin):
     assert "was it meant per one?" in response.text
     again = send(admin, rendered(admin, "price-new"), **values, confirm="on")
     assert again.status_code == 303
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_after_a_lost_commit_the_same_button_acts_at_most_once(operator, monkeypatch, landed):
+    request_id = lives.unknown("op-1").id
+    form = resolve_form(operator, request_id)
+    resolve = usage.resolve_unknown
+
+    def lost(**kwargs):
+        if landed:
+            resolve(**kwargs)
+        raise CommitOutcomeUnknown("The database did not acknowledge the commit.")
+
+    monkeypatch.setattr(usage, "resolve_unknown", lost)
+    answer = send(operator, form, **NOT_EXECUTED)
+    monkeypatch.setattr(usage, "resolve_unknown", resolve)
+    if landed:
+        assert answer.status_code == 303
+    else:
+        assert answer.status_code == 503 and answer["Retry-After"]
+        assert "repeat with the same button" in answer.text
+        repeat = form_to(answer.text, form.action)
+        assert repeat.fields["form_key"] == form.fields["form_key"]
+        assert send(operator, repeat, **NOT_EXECUTED).status_code == 303
+    assert AuditRow.objects.filter(action="request.resolve_unknown").count() == 1
 
 
 def test_with_htmx_the_same_answers_come_as_parts(operator):

@@ -115,6 +115,6 @@ async def test_run_a_pass_now_settles_what_waits_and_is_audited(
         assert row.billing_state == Billing.SETTLED
         again = await send(client, form)
         assert again.status_code == 303
-        assert "It was carried out once" in (await client.get(page)).text
+        assert "This form was carried out once" in (await client.get(page)).text
         assert [act[:2] for act in await look(kernel, acts)] == [("pass.run", "pass:settlement")]
         assert await look(kernel, LedgerRow.objects.count) == 1

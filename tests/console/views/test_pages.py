@@ -2,6 +2,7 @@
 
 import logging
 import re
+from pathlib import Path
 
 import pytest
 from django.db import OperationalError, connection
@@ -10,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from console.views import requests as requests_screen
+from console.views.access import LISTED_MAX
 from kernel import access, usage
 from kernel.access import ensure_roles
 from kernel.models import AuditRow
@@ -19,6 +21,7 @@ from tests.support.pages import doubled_ids, form_to, policy_faults
 
 HIDDEN = re.compile("[\u202a-\u202e\u2066-\u2069\u200b\u2060]")
 QUERIES_MAX = 8
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def looked_at(made):
@@ -140,6 +143,7 @@ def test_no_page_shows_a_providers_key(made, admin, monkeypatch):
 LISTS = {
     "requests": ("?state=unknown", "No request yet", "No request matches these filters"),
     "accounts": ("?state=over_cap", "No account yet", "No account is in this state"),
+    "tokens": ("?account=nobody", "No token yet", "No token of this account"),
     "audit": ("?subject=account:nobody", "No act yet", "No act matches these filters"),
 }
 
@@ -316,6 +320,23 @@ def test_a_viewer_reaches_every_page_that_a_link_on_these_pages_names(made, sign
                 dead[target] = address
             reached.add(target)
     assert not dead
+
+
+def test_a_list_that_stops_somewhere_says_so(acme, admin, monkeypatch):
+    for name in ("one", "two"):
+        access.issue_token(account_id="acme", name=name, scopes=["usage:read"], actor=lives.ACTOR)
+    for screen in ("tokens", "people"):
+        assert "are listed" not in admin.get(reverse(screen)).text
+    monkeypatch.setattr("console.views.access.LISTED_MAX", 1)
+    for screen in ("tokens", "people"):
+        assert "Only the first 1 are listed." in admin.get(reverse(screen)).text
+
+
+def test_the_lists_of_the_kernel_stop_where_the_console_says(acme):
+    assert LISTED_MAX == 500
+    for module in ("people", "tokens"):
+        source = (ROOT / "kernel" / "access" / f"{module}.py").read_text()
+        assert f"[:{LISTED_MAX}]" in source
 
 
 def test_a_running_pass_shows_its_progress_and_is_asked_more_often(acme, operator):

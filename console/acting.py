@@ -55,6 +55,7 @@ def refused(
     the error's status: at the field it names, or as a problem with who acted on `subject` and when.
     When it is not certain whether the act happened, the form keeps its key.
     """
+    error.message = _sentence(error.message)
     key = form_key(request)
     earlier = act_of_form(key) if isinstance(error, Conflict | Unavailable) else None
     if earlier is not None and earlier.reason == note_of(form):
@@ -67,7 +68,7 @@ def refused(
         context = context | {"repeat_key": key}
     field = error.details.get("field")
     if field in form.fields:
-        form.add_error(field, " ".join(filter(None, (_sentence(error.message), error.way_out))))
+        form.add_error(field, " ".join(filter(None, (error.message, error.way_out))))
         status = 422 if isinstance(error, InvalidInput | NotFound) else error.status
         return screen.show(context, status=status)
     return screen.problem(error, context)
@@ -91,7 +92,10 @@ def _name_who_was_first(error: Conflict, earlier: AuditRow | None, subject: str)
         return
     error.details |= {"by": row.actor_id, "did": act_text(row.action), "at": row.at}
     if error.details.get("result_state") is None:
-        changed = [f"{one.name}: {one.before} → {one.after}" for one in changes_of(row)]
+        changed = [
+            f"{one.name}: {one.before} → {one.after}" if one.before else f"{one.name}: {one.after}"
+            for one in changes_of(row)
+        ]
         if changed:
             error.details["changed"] = "; ".join(changed)
 

@@ -49,7 +49,7 @@ def home(request: HttpRequest) -> HttpResponse:
                     "name": view.row.name,
                     "state": view.state,
                     "text": pass_text(view.row),
-                    "finished_at": view.row.finished_at,
+                    "at": view.row.started_at if view.row.running else view.row.finished_at,
                 }
                 for view in views
             ],

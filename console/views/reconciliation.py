@@ -11,8 +11,8 @@ from django.views.decorators.http import require_GET, require_POST
 from console.access import needs
 from console.acting import actor_of, kernel_of, on_kernel_loop, refused
 from console.forms import ConsoleForm
-from console.queries.home import NEWEST_PENDING_ROWS, figures
-from console.queries.passes import passes
+from console.queries.home import NEWEST_PENDING_ROWS, Backlog, figures
+from console.queries.passes import PassView, passes
 from console.responses import Screen
 from console.words import pages_text, pass_text
 from kernel import clock
@@ -65,6 +65,7 @@ def _context(request: HttpRequest) -> dict[str, Any]:
         "views": [{"view": view, "text": pass_text(view.row)} for view in views],
         "settlement": settlement,
         "pages": pages_text(settlement.row.pages) if settlement else "",
+        "extent": _extent(settlement, found.pending),
         "poll_seconds": POLL_SECONDS_RUNNING if running else POLL_SECONDS,
         "pending": found.pending,
         "unknown": found.unknown,
@@ -78,6 +79,13 @@ def _context(request: HttpRequest) -> dict[str, Any]:
         "page_rows": conf.settlement_page_rows,
         "now": clock.now(),
     }
+
+
+def _extent(settlement: PassView | None, pending: Backlog) -> int:
+    """How many rows the running pass has before it in all; 0 = not known."""
+    if settlement is None or pending.capped:
+        return 0
+    return max(settlement.row.pass_settled + pending.count, settlement.row.pass_scanned)
 
 
 def _here(request: HttpRequest) -> Any:

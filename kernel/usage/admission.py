@@ -149,7 +149,7 @@ def admit_again(*, items: Sequence[Submission]) -> list[Admission | Exception]:
         replace(item, request_id=f"{_root(item.request_id)}.{os.urandom(4).hex()}")
         for item in items
     ]
-    return admit.transaction(items=fresh)  # type: ignore[attr-defined]
+    return admit.transaction(items=fresh)  # type: ignore[attr-defined]  # set by @transaction
 
 
 def _named_services(items: Sequence[Submission]) -> set[str]:

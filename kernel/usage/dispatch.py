@@ -123,7 +123,7 @@ def confirm_dispatch(*, items: Sequence[DispatchOrder]) -> list[Fence | Exceptio
             service = routes.get(item.request_id)
             outcomes.append(Fence(item.request_id, item.owner, item.token, lease, service))
         else:
-            outcomes += dispatch.transaction(items=[item])  # type: ignore[attr-defined]
+            outcomes += dispatch.transaction(items=[item])  # type: ignore[attr-defined]  # set by @transaction
     return outcomes
 
 

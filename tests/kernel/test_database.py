@@ -144,7 +144,7 @@ async def test_threads_keep_their_connection_and_heal_it_after_a_restart(server_
         first = await database.in_tx(reading(connection_id))
         assert await database.in_tx(reading(connection_id)) == first
         await asyncio.to_thread(kill, victim=first)
-        await database.in_tx(insert, name="after the restart")
+        await database.in_tx(insert, name="after-the-restart")
         assert await database.in_tx(reading(connection_id)) != first
         assert await database.in_tx(count) == 1
 

@@ -164,7 +164,7 @@ def test_a_run_killed_between_two_ddl_statements_is_finished_by_the_next(
 ) -> None:
     """Each run gets `statements` further than the one before; then it is killed."""
     kills = 0
-    for statements in itertools.count(step, 7):
+    for statements in itertools.count(step, 5):
         try:
             with connection.execute_wrapper(KillAfter(statements)):
                 schema.migrate()

@@ -12,6 +12,7 @@ from tests.browser.console import NAME, PASSWORD, Console
 from tests.support.browser import browser
 
 DESK, PHONE = {"width": 1440, "height": 900}, {"width": 360, "height": 740}
+LAPTOP = {"width": 1024, "height": 768}
 UNKNOWNS = 8
 # A poll that was on its way when its page was left.
 _LEFT = re.compile(r"htmx:(sendAbort|afterRequest)\b")
@@ -27,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     """The console of the run; it must end cleanly and must not have logged a defect."""
-    started = Console(tmp_path_factory.mktemp("console"), settled_rows=40, unknowns=UNKNOWNS)
+    started = Console(tmp_path_factory.mktemp("console"), settled_rows=12, unknowns=UNKNOWNS)
     try:
         yield started
     finally:

@@ -36,6 +36,7 @@ class Console:
             TMPDIR=str(directory),
             BAILING_DEMO="1",
             BAILING_DEMO_PORT="0",
+            BAILING_LIST_PAGE_ROWS="20",
         )
         self._run("manage.py", "db_init")
         seeded = self._run("-m", "tests.browser.seed", str(settled_rows), str(unknowns))

@@ -2,10 +2,9 @@
 
 import re
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import DESK, PHONE, Opener, Watch, sign_in
+from tests.browser.conftest import DESK, LAPTOP, PHONE, Opener, Watch, sign_in
 from tests.browser.console import Console
 from tests.browser.test_journeys import NOTE, request_page, settle_by_evidence
 
@@ -145,19 +144,20 @@ def test_an_unknown_is_resolved_on_a_phone(open_page: Opener, console: Console):
     assert console.states(console.made["lost_7"]) == ("failed", "not_charged")
 
 
-@pytest.mark.parametrize("size", [DESK, {"width": 1024, "height": 768}, PHONE], ids=str)
-def test_every_screen_fits_and_stays_quiet(
-    open_page: Opener, watch: Watch, console: Console, size: dict[str, int]
+def test_every_screen_fits_every_size_in_both_themes_and_stays_quiet(
+    page: Page, watch: Watch, console: Console
 ):
     watch.allow(404)
-    page = open_page(size, color_scheme="dark" if size is PHONE else "light")
     wide = {}
     for path in (*SCREENS, *(request_page(console.made[kind]) for kind in KINDS)):
         page.goto(path)
-        width = page.evaluate("document.documentElement.scrollWidth")
-        clipped = page.evaluate(CLIPPED)
-        if width > size["width"] or clipped:
-            wide[path] = (width, clipped)
+        for size in (DESK, LAPTOP, PHONE):
+            page.set_viewport_size(size)
+            page.emulate_media(color_scheme="dark" if size is PHONE else "light")
+            width = page.evaluate("document.documentElement.scrollWidth")
+            clipped = page.evaluate(CLIPPED)
+            if width > size["width"] or clipped:
+                wide[path, size["width"]] = (width, clipped)
     assert not wide
 
 

@@ -45,6 +45,7 @@ SETTINGS: dict[str, Setting] = {
     "provider_connect_seconds": Setting(10, 1, 60, "connecting to a provider"),
     "provider_body_bytes_max": Setting(64 * MIB, KIB, 1024 * MIB, "a provider's answer, decoded"),
     "request_body_bytes_max": Setting(10 * MIB, KIB, 100 * MIB, "a request body into the product"),
+    "request_head_bytes_max": Setting(64 * KIB, KIB, MIB, "request line and headers"),
     "metering_bytes_max": Setting(64 * KIB, KIB, MIB, "raw usage kept with a request"),
     "stream_event_bytes_max": Setting(8 * MIB, KIB, 64 * MIB, "one event of a provider's stream"),
     "metered_count_max": Setting(1_000_000_000, 1_000, 10**12, "of one unit; more is implausible"),

@@ -1,5 +1,7 @@
 """The JSON API: model requests, their state, the account. OpenAPI at /v1/openapi.json."""
 
+import asyncio
+import functools
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
@@ -8,6 +10,7 @@ from ninja import NinjaAPI, Schema
 from ninja.errors import HttpError, ValidationError
 from pydantic import ConfigDict, Field
 
+from kernel import clock
 from kernel.access import Caller
 from kernel.api import errors, render
 from kernel.errors import InvalidInput, KernelError, Unauthorized
@@ -16,7 +19,7 @@ from kernel.models import Request
 from kernel.money import format_multiplier, nano_to_usd
 from kernel.states import Result
 from kernel.usage.accounts import account_summary
-from kernel.usage.admission import Admission
+from kernel.usage.admission import Admission, Submission
 from kernel.usage.bodies import read_body
 from kernel.usage.catalog import list_services
 from kernel.usage.dispatch import cancel
@@ -27,6 +30,9 @@ from kernel.usage.recovery import expire_lease
 from kernel.usage.submissions import submission
 
 CHAT_PATH = "/v1/chat/completions"
+LARGE_BODY_BYTES = 128 * 1024
+# A twin that was admitted a moment ago is most likely about to be sent.
+FRESH_SECONDS, LOOKS, LOOK_SECONDS = 2, 8, 0.1
 
 
 async def bearer(request: HttpRequest) -> Caller:
@@ -139,15 +145,10 @@ async def models(request: HttpRequest) -> Any:
 async def chat_completions(request: HttpRequest) -> HttpResponseBase:
     """Generate once per operation id; a repeat answers the saved bytes (A5, A8)."""
     caller = caller_of(request, "usage:write")
-    wanted = submission(
-        account_id=caller.account_id,
-        operation_id=_operation_id(request, None),
-        path=CHAT_PATH,
-        raw=request.body,
-    )
+    wanted = await _submission(caller, _operation_id(request, None), request.body)
     found = await kernel_of(request).gateway.submit(wanted)
     if isinstance(found, Admission):
-        return await _repeated(request, found.request)
+        return await _repeated(request, await _past_admission(request, found.request))
     return await _first_answer(request, found)
 
 
@@ -156,12 +157,8 @@ async def create_request(request: HttpRequest, payload: RequestIn) -> HttpRespon
     """Admit, and dispatch unless `dispatch` is false. `Prefer: respond-async` answers 202."""
     caller = caller_of(request, "usage:write")
     gateway = kernel_of(request).gateway
-    wanted = submission(
-        account_id=caller.account_id,
-        operation_id=_operation_id(request, payload.operation_id),
-        path=CHAT_PATH,
-        raw=_request_bytes(request.body),
-    )
+    operation_id = _operation_id(request, payload.operation_id)
+    wanted = await _submission(caller, operation_id, _request_bytes(request.body))
     if not payload.dispatch:
         admission = await gateway.admit(wanted)
         row = await _current(request, admission.request)
@@ -273,6 +270,18 @@ class MissingOperationId(InvalidInput):
     code, status = "operation_id_required", 400
 
 
+async def _submission(caller: Caller, operation_id: str, raw: bytes) -> Submission:
+    """Read a body; a large one on a thread, so that it does not hold up every other request."""
+    read = functools.partial(
+        submission,
+        account_id=caller.account_id,
+        operation_id=operation_id,
+        path=CHAT_PATH,
+        raw=raw,
+    )
+    return await asyncio.to_thread(read) if len(raw) > LARGE_BODY_BYTES else read()
+
+
 async def _own(request: HttpRequest, operation_id: str, scope: str) -> Request:
     caller = caller_of(request, scope)
     database = kernel_of(request).database
@@ -289,6 +298,24 @@ async def _current(request: HttpRequest, row: Request) -> Request:
         return await database.in_tx(
             get_request, account_id=row.account_id, operation_id=row.operation_id
         )
+    return row
+
+
+async def _past_admission(request: HttpRequest, row: Request) -> Request:
+    """Look again for a moment when the twin of this call has just been admitted.
+
+    Between its two commits the truth is "not dispatched", which invites a cancel of what is about
+    to be sent. Nothing is decided here: the row is only read again.
+    """
+    looks = LOOKS
+    while (
+        looks
+        and row.result_state == Result.ADMITTED
+        and abs((clock.now() - row.admitted_at).total_seconds()) < FRESH_SECONDS
+    ):
+        looks -= 1
+        await asyncio.sleep(LOOK_SECONDS)
+        row = await _fresh(request, row)
     return row
 
 

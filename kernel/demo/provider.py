@@ -174,7 +174,7 @@ async def _read_body(receive: Any) -> bytes | None:
 
 
 async def _reply(send: Any, status: int, value: dict, *headers: tuple[bytes, bytes]) -> None:
-    body = _DUMPS(value).encode()
+    body = _DUMPS(value).encode("utf-8", "replace")
     length = (b"content-length", str(len(body)).encode())
     start = {"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]}
     await send(start)

@@ -15,7 +15,7 @@ from django.db import DatabaseError, DataError, InterfaceError
 
 from kernel import audit, clock
 from kernel.conf import conf
-from kernel.errors import KernelError, NotSent, PeerError, Unavailable
+from kernel.errors import KernelError, NotSent, OutcomeUnknown, PeerError, Unavailable
 from kernel.http import Door
 from kernel.models import Request
 from kernel.runtime import Background, Database, Writer
@@ -107,6 +107,14 @@ class Flight(providers.Opened):
             self._live.end(tail=b"" if whole else _last_event(*why), release=whole)
         _set(self._opened, end)
         _set(self._over, end)
+
+    def stop_listening(self) -> None:
+        """Answer whoever still waits: the call goes on, its outcome is not known yet (G3)."""
+        error = OutcomeUnknown(
+            "The server closed before the outcome was known.",
+            next_action="Read the operation later; it is never sent again.",
+        )
+        self.broke(error)
 
     def broke(self, error: BaseException) -> None:
         """The generation ended with an error of ours."""
@@ -319,6 +327,11 @@ class Gateway:
                 await self._database.in_tx(renew_leases, owner=self.owner, request_ids=ids)
             except (DatabaseError, InterfaceError, Unavailable) as error:
                 log.warning("leases were not renewed: %s", type(error).__name__)
+
+    def stop_listening(self) -> None:
+        """Answer every caller that still waits; the calls themselves go on."""
+        for flight in list(self._running.values()):
+            flight.stop_listening()
 
     async def stop_renewing(self) -> None:
         """End the renewal timer; after the drain nothing is left to renew."""

@@ -5,6 +5,7 @@ import re
 from typing import Any, NamedTuple
 
 DUPLICATE = "the same key twice"
+MEMBERS_MAX = 10_000
 TOO_LONG = "a number of thousands of digits"
 _DECODER = json.JSONDecoder(strict=False)
 _SPACE = re.compile(r"[ \t\n\r]*+")
@@ -69,6 +70,8 @@ def _read_members(text: str, at: int, found: list[Member]) -> int:
         start = _space(text, at + 1)
         value, end = _DECODER.raw_decode(text, start)
         found.append(Member(key, value, start, end))
+        if len(found) > MEMBERS_MAX:
+            raise ValueError(f"more than {MEMBERS_MAX} members")
         at = _space(text, end)
         if text[at] == "}":
             return at + 1

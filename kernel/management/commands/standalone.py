@@ -15,6 +15,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from console.asgi import create_application, tick_for_ever
+from console.protocol import BoundedHeadProtocol
 from kernel import schema
 from kernel.conf import conf
 from kernel.demo import data as demo_data
@@ -76,12 +77,12 @@ class Command(BaseCommand):
             uvicorn.Config(
                 create_application(kernel),
                 loop="none",
+                http=BoundedHeadProtocol,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                timeout_graceful_shutdown=int(conf.close_budget_seconds),
             )
         )
         loop = asyncio.get_running_loop()
@@ -98,6 +99,8 @@ class Command(BaseCommand):
         ticker.cancel()
         deadline = loop.time() + conf.close_budget_seconds
         report = await kernel.close()
+        if not report.drained:
+            kernel.gateway.stop_listening()
         # Answers that are on their way may finish within the same budget.
         await asyncio.wait([serving], timeout=max(0.5, deadline - loop.time()))
         server.force_exit = True

@@ -57,7 +57,7 @@ class ResolveForm(ConsoleForm):
     def __init__(self, *args: Any, row: Request, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.row = row
-        self.fields["outcome"].choices = _outcomes(row)  # type: ignore[attr-defined]  # a ChoiceField
+        self.fields["outcome"].choices = _outcomes(row)  # type: ignore[attr-defined]  # it has
         # Metering does not help a charge that waits for a price.
         self.takes_metering = row.result_state == Result.UNKNOWN or row.pending_reason != UNPRICED
         if not self.takes_metering:

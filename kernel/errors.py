@@ -54,7 +54,6 @@ class InvalidInput(Refused):
     """A field is missing, of the wrong type or out of bounds. `field` names it."""
 
     code, status = "invalid_input", 422
-    next_action = "Correct the field that is named, and send the call again."
 
     def __init__(self, message: str, *, field: str, **kwargs: Any):
         super().__init__(message, field=field, **kwargs)

@@ -55,7 +55,7 @@ def render_error(
             code=error.error_code,
             message=error.message,
             retryable=error.retryable,
-            next_action=error.way_out,
+            next_action=error.way_out or _way_out(error),
             http_request_id=http_request_id(request),
             **_plain(error.details),
         ),
@@ -72,6 +72,12 @@ def render_error(
     for name, value in (headers or {}).items():
         response[name] = value
     return response
+
+
+def _way_out(error: KernelError) -> str:
+    if isinstance(error, InvalidInput):
+        return "Correct the field that is named, and send the call again."
+    return ""
 
 
 def on_kernel_error(request: HttpRequest, error: KernelError) -> HttpResponse:

@@ -134,7 +134,11 @@ async def open_a_thousand(stack: str) -> None:
         async def stream() -> bytes:
             nonlocal opened
             async with call(
-                url=peer.url("stream_until_told"), deadline_seconds=60, read_seconds=60
+                url=peer.url("stream_until_told"),
+                # One loop serves both sides of a thousand connects: on a busy machine that takes.
+                connect_seconds=60,
+                deadline_seconds=120,
+                read_seconds=60,
             ) as answer:
                 first = await anext(answer.chunks(body_bytes_max=100))
                 opened += 1

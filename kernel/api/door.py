@@ -200,7 +200,9 @@ async def dispatch_request(request: HttpRequest, operation_id: str) -> HttpRespo
     row = await _own(request, operation_id, "usage:write")
     if row.result_state != Result.ADMITTED:
         return await _repeated(request, row)
-    return await _after_dispatch(request, await kernel_of(request).gateway.dispatch(row))
+    actor = caller_of(request, "usage:write").actor
+    flight = await kernel_of(request).gateway.dispatch(row, actor=actor)
+    return await _after_dispatch(request, flight)
 
 
 @api.post("/usage/v1/requests/{operation_id}/cancel", tags=["requests"])

@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import secrets
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def main() -> int:
     options = parser.parse_args()
     with private_server(buffer_pool_mib=1024) as server:
         os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+        os.environ["DJANGO_SECRET_KEY"] = secrets.token_hex(16)
         with server.schema() as url:
             os.environ["BAILING_TEST_DATABASE_URL"] = url
             from tests.bench import run

@@ -7,7 +7,17 @@ from kernel.audit.trail import (
     ChainFault,
     append_in_tx,
     length,
+    refuse_repeat_in_tx,
     verify,
 )
 
-__all__ = ["SYSTEM", "Actor", "AlreadyDone", "ChainFault", "append_in_tx", "length", "verify"]
+__all__ = [
+    "SYSTEM",
+    "Actor",
+    "AlreadyDone",
+    "ChainFault",
+    "append_in_tx",
+    "length",
+    "refuse_repeat_in_tx",
+    "verify",
+]

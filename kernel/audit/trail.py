@@ -50,6 +50,13 @@ class ChainFault:
 
 
 @requires_transaction
+def refuse_repeat_in_tx(*, actor: Actor) -> None:
+    """AlreadyDone when the actor's `act_key` was used before, so that no later check speaks."""
+    if actor.act_key and AuditRow.objects.filter(act_key=actor.act_key).exists():
+        raise AlreadyDone("This form was sent before.")
+
+
+@requires_transaction
 def append_in_tx(
     *,
     actor: Actor,
@@ -65,8 +72,7 @@ def append_in_tx(
     Two appends to one chain at once run the block again. AlreadyDone when the actor's `act_key` was
     used before: the whole act is rolled back.
     """
-    if actor.act_key and AuditRow.objects.filter(act_key=actor.act_key).exists():
-        raise AlreadyDone("This form was sent before.")
+    refuse_repeat_in_tx(actor=actor)
     subject = f"{kind}:{object_id}"
     last = (
         AuditRow.objects.filter(subject=subject)

@@ -19,6 +19,7 @@ from kernel.usage.catalog import (
     price_in_force,
     prices_in_force,
 )
+from kernel.usage.corrections import Correction, corrections_of, post_correction
 from kernel.usage.dispatch import cancel, dispatch
 from kernel.usage.lookup import (
     Explanation,
@@ -36,6 +37,7 @@ from kernel.usage.settlement import settle, settlement_page
 __all__ = [
     "Evidence",
     "AccountSummary",
+    "Correction",
     "Explanation",
     "account_summary",
     "add_price",
@@ -44,6 +46,7 @@ __all__ = [
     "cancel",
     "change_account",
     "change_service",
+    "corrections_of",
     "create_account",
     "dispatch",
     "expire_leases",
@@ -55,6 +58,7 @@ __all__ = [
     "list_accounts",
     "list_prices",
     "list_services",
+    "post_correction",
     "price_in_force",
     "prices_in_force",
     "purge_bodies",

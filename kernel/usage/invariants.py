@@ -148,15 +148,17 @@ USAGE: tuple[Invariant, ...] = (
     Invariant(
         14,
         "charges_have_their_settled_request",
-        "A charge belongs to one settled request; a correction names a request and is no charge.",
-        "A14",
+        "A charge belongs to one settled request; a correction names one of its account's settled"
+        " requests, is no charge and not zero.",
+        "A11b, A14",
         select(
             "SELECT l.id, l.kind, l.request_id, l.charge_of, r.billing_state FROM bz_usage_ledger l"
             " LEFT JOIN bz_usage_requests r ON r.id = l.request_id"
             " WHERE l.kind NOT IN ('charge', 'correction') OR r.id IS NULL"
             " OR (l.kind = 'charge' AND (r.billing_state <> 'settled'"
             " OR l.charge_of IS NULL OR l.charge_of <> l.request_id))"
-            " OR (l.kind = 'correction' AND l.charge_of IS NOT NULL)"
+            " OR (l.kind = 'correction' AND (l.charge_of IS NOT NULL OR l.amount_nano = 0"
+            " OR r.billing_state <> 'settled' OR l.account_id <> r.account_id))"
         ),
     ),
     Invariant(
@@ -252,5 +254,23 @@ USAGE: tuple[Invariant, ...] = (
         "The newest cancelled and resolved requests have the audit row of that act.",
         "L2, M2",
         sampled.unaudited_acts,
+    ),
+    Invariant(
+        24,
+        "corrected_charges_are_not_negative",
+        "A charge and its corrections together are zero or more.",
+        "A11b",
+        select(
+            "SELECT request_id, SUM(amount_nano) AS total_nano FROM bz_usage_ledger"
+            " WHERE request_id IN (SELECT request_id FROM bz_usage_ledger"
+            " WHERE kind = 'correction') GROUP BY request_id HAVING SUM(amount_nano) < 0"
+        ),
+    ),
+    Invariant(
+        25,
+        "corrections_are_audited",
+        "The newest corrections have the audit row of that act.",
+        "A11b, M2",
+        sampled.unaudited_corrections,
     ),
 )

@@ -10,6 +10,7 @@ from kernel.models import Account, LedgerRow, Request
 from kernel.transactions import reading
 from kernel.usage import pricing
 from kernel.usage.bodies import read_body
+from kernel.usage.corrections import Correction, corrections_of
 from kernel.usage.metering import Metering
 from kernel.usage.pricing import Charge, Line, PriceSnapshot, explain, lines_from_text
 from kernel.usage.reasons import Reason, why
@@ -74,7 +75,7 @@ class Explanation:
 
     `ledger` None = not settled; `why` says what that means and the way out. `charge` is computed
     from the stored metering and price, not read from the ledger; `agrees` says whether both are
-    the same. `trouble` is set when a stored fact cannot be read.
+    the same. `corrections` came after it. `trouble` is set when a stored fact cannot be read.
     """
 
     request: Request
@@ -89,6 +90,14 @@ class Explanation:
     charge_nano: int | None = None
     agrees: bool | None = None
     trouble: str = ""
+    corrections: tuple[Correction, ...] = ()
+
+    @property
+    def total_nano(self) -> int | None:
+        """What the account paid for it: the charge and its corrections. None = not settled."""
+        if self.ledger is None:
+            return None
+        return self.ledger.amount_nano + sum(one.ledger.amount_nano for one in self.corrections)
 
 
 @reading
@@ -123,6 +132,7 @@ def explain_charge(*, request: Request) -> Explanation:
         charge_nano=amount,
         agrees=_agrees(request, ledger, lines, charge, amount) if ledger else None,
         trouble=" ".join(trouble),
+        corrections=corrections_of(request_id=request.id) if ledger else (),
     )
 
 

@@ -15,6 +15,7 @@ from kernel.models import AuditRow, LedgerRow, Request
 from kernel.states import Result
 from kernel.usage import pricing
 
+CORRECT = "request.correct"
 CANCELS = frozenset({"request.cancel"})
 RESOLUTIONS = frozenset({"request.resolve_unknown", "request.resolve_pending", "request.write_off"})
 
@@ -94,3 +95,23 @@ def unaudited_acts(limit: int) -> list[Offender]:
         for row_id, actions in needed
         if not any((f"request:{row_id}", action) in audited for action in actions)
     ][:limit]
+
+
+def unaudited_corrections(limit: int) -> list[Offender]:
+    """Newest corrections that no audit row of their request names (A11b, M2)."""
+    newest = LedgerRow.objects.filter(kind="correction").order_by("-id")
+    rows = list(newest.values_list("id", "request_id")[: conf.check_sample_rows])
+    acts = AuditRow.objects.filter(
+        subject__in={f"request:{request_id}" for _, request_id in rows}, action=CORRECT
+    )
+    named = {_ledger_id(text) for text in acts.values_list("after_text", flat=True)}
+    return [
+        Offender(row_id, f"no audit row {CORRECT}") for row_id, _ in rows if row_id not in named
+    ][:limit]
+
+
+def _ledger_id(after_text: str) -> str:
+    try:
+        return str(json.loads(after_text)["ledger_id"])
+    except (ValueError, KeyError, TypeError):
+        return ""

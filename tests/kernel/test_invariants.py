@@ -37,6 +37,7 @@ def _one_of_each() -> dict[str, str]:
         "cancelled": lives.cancelled("op-cancelled"),
         "resolved": lives.resolved("op-resolved"),
         "purged": _purged(),
+        "corrected": _corrected(),
     }
     return {name: request.id for name, request in made.items()}
 
@@ -52,6 +53,14 @@ def _purged() -> Request:
     usage.purge_bodies(limit=200)
     assert lives.read(request.id).purged_at is not None
     return lives.read(request.id)
+
+
+def _corrected() -> Request:
+    request = lives.settled("op-corrected")
+    usage.post_correction(
+        request_id=request.id, amount_nano=-100, actor=lives.ACTOR, reason="billed too much"
+    )
+    return request
 
 
 def run(statement: str) -> None:
@@ -91,6 +100,11 @@ def on_bodies(kind: str, change: str) -> Callable[[str], list[str]]:
     where = f"WHERE request_id = '{{}}' AND kind = '{kind}'"
     verb = f"UPDATE {BODIES} SET {change} {where}" if change else f"DELETE FROM {BODIES} {where}"
     return lambda row_id: [verb.format(row_id)]
+
+
+def on_correction(change: str) -> Callable[[str], list[str]]:
+    where = "WHERE kind = 'correction' AND request_id = '{}'"
+    return lambda row_id: [f"UPDATE {LEDGER} SET {change} {where.format(row_id)}"]
 
 
 def second_charge(row_id: str) -> list[str]:
@@ -161,6 +175,10 @@ SABOTAGE: list[tuple[str, str, Callable[[str], list[str]]]] = [
     ("settled_requests_have_their_charge", "settled", on_ledger("account_id = 'other'")),
     ("charges_have_their_settled_request", "settled", on(REQUESTS, "billing_state = 'pending'")),
     ("charges_have_their_settled_request", "settled", on_ledger("charge_of = NULL")),
+    ("charges_have_their_settled_request", "corrected", on_correction("amount_nano = 0")),
+    ("charges_have_their_settled_request", "corrected", on_correction("account_id = 'other'")),
+    ("charges_have_their_settled_request", "corrected", on_correction("charge_of = 'req_x'")),
+    ("charges_have_their_settled_request", "corrected", on(REQUESTS, "billing_state = 'pending'")),
     ("what_is_not_settled_carries_no_amount", "unknown", on(REQUESTS, "billed_nano = 0")),
     ("charges_rest_on_metering_and_price", "settled", on(REQUESTS, "usage_text = ''")),
     ("charges_rest_on_metering_and_price", "settled", on(REQUESTS, "price_text = ''")),
@@ -177,8 +195,18 @@ SABOTAGE: list[tuple[str, str, Callable[[str], list[str]]]] = [
     ("times_are_ordered", "unknown", on(REQUESTS, f"updated_at = {EARLIER}")),
     ("acts_are_audited", "cancelled", without_audit),
     ("acts_are_audited", "resolved", without_audit),
+    (
+        "corrected_charges_are_not_negative",
+        "corrected",
+        on_correction(f"amount_nano = {-lives.CHARGE_NANO - 1}"),
+    ),
+    ("corrections_are_audited", "corrected", without_audit),
 ]
-LEDGER_NAMED = {"charges_have_their_settled_request", "charges_follow_from_their_lines"}
+LEDGER_NAMED = {
+    "charges_have_their_settled_request",
+    "charges_follow_from_their_lines",
+    "corrections_are_audited",
+}
 
 
 @pytest.mark.parametrize(
@@ -190,8 +218,11 @@ def test_an_invariant_bites(
     offender = rows.get(victim, victim)
     if name in LEDGER_NAMED:
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT id FROM {LEDGER} WHERE request_id = '{offender}'")
-            (ledger_id,) = cursor.fetchone()
+            # Of a corrected request, the correction.
+            cursor.execute(
+                f"SELECT id FROM {LEDGER} WHERE request_id = '{offender}' ORDER BY kind DESC"
+            )
+            ledger_id = cursor.fetchall()[0][0]
     (invariant,) = [each for each in INVARIANTS if each.name == name]
     assert invariant.find(10) == []
     for statement in sabotage(offender):

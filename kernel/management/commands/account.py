@@ -1,11 +1,15 @@
 """`manage.py account`: who pays for requests, up to which cap, at which multiplier (A15, L4)."""
 
+import sys
+from dataclasses import replace
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
 from kernel import usage
+from kernel.ids import check_id
 from kernel.management.base import KernelCommand, Options, actor, add_json, argument, shown
+from kernel.management.commands.explain_charge import find
 from kernel.models import Account
 from kernel.money import (
     MULTIPLIER_ONE,
@@ -16,6 +20,12 @@ from kernel.money import (
 )
 
 NO_CAP = "none"
+KEY_CHARS_MAX = 56
+CORRECT_MORE = """\
+Examples:
+  manage.py account correct order-1001 --amount=-0.05 --reason "billed twice by the provider"
+  manage.py account correct order-1001 --total 0.10 --reason "invoice 4711" --key invoice-4711 --yes
+"""
 
 
 class Command(KernelCommand):
@@ -52,6 +62,15 @@ class Command(KernelCommand):
         ):
             change.add_argument(option, choices=("yes", "no"), help=what)
         change.add_argument("--reason", default="", help="why, for the audit trail")
+        _add_correct(
+            self.add_act(
+                acts,
+                "correct",
+                self._correct,
+                help="Correct a settled charge by a new ledger entry; the charge itself stays.",
+                more=CORRECT_MORE,
+            )
+        )
 
     def _create(self, options: Options) -> None:
         row = usage.create_account(
@@ -147,6 +166,59 @@ class Command(KernelCommand):
             f" multiplier {format_multiplier(row.multiplier_millionths)}, {_state(row)}."
         )
 
+    def _correct(self, options: Options) -> None:
+        request = find(options["id"], account_id=options["account"])
+        found = usage.explain_charge(request=request)
+        total, amount = found.total_nano, options["amount"]
+        if total is not None:
+            amount = options["total"] - total if amount is None else amount
+            self.say(
+                f"Operation {request.operation_id} of account {request.account_id}"
+                f" (request {request.id}):",
+                f"  ${nano_to_usd(total)} now, corrected by ${nano_to_usd(amount)}"
+                f" to ${nano_to_usd(total + amount)}",
+            )
+            if not options["yes"] and not self._agreed():
+                raise CommandError("Nothing was changed.")
+        entry = usage.post_correction(
+            request_id=request.id,
+            amount_nano=options["amount"],
+            total_nano=options["total"],
+            seen_total_nano=total,
+            reason=options["reason"],
+            actor=replace(actor(), act_key=_act_key(options["key"])),
+        )
+        self.say(f"Ledger row {entry.id}: correction of ${nano_to_usd(entry.amount_nano)}.")
+
+    def _agreed(self) -> bool:
+        self.stdout.write("Post it? Type yes: ", ending="")
+        self.stdout.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _act_key(key: str | None) -> str:
+    return f"correct:{check_id(key, field='key', chars_max=KEY_CHARS_MAX)}" if key else ""
+
+
+def _add_correct(parser: CommandParser) -> None:
+    parser.add_argument("id", help="an operation id, or a request id (req_...)")
+    parser.add_argument("--account", metavar="ID", help="the account, where several used the id")
+    by = parser.add_mutually_exclusive_group(required=True)
+    by.add_argument(
+        "--amount",
+        type=argument(_parse_usd),
+        metavar="USD",
+        help="what is added; a minus takes away: --amount=-0.05",
+    )
+    by.add_argument(
+        "--total", type=argument(_parse_usd), metavar="USD", help="what it should come to"
+    )
+    parser.add_argument("--reason", required=True, help="why; kept in ledger and audit trail")
+    parser.add_argument(
+        "--key", metavar="ID", help="a key of this one correction: with it a repeat does nothing"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask; for scripts")
+
 
 def _add_money(parser: CommandParser, *, cap: str) -> None:
     parser.add_argument("--cap", type=argument(_parse_cap), metavar="USD", help=cap)
@@ -156,6 +228,10 @@ def _add_money(parser: CommandParser, *, cap: str) -> None:
         metavar="FACTOR",
         help="charge = reference price x this factor, 0 to 1000 (new accounts: 1)",
     )
+
+
+def _parse_usd(text: str) -> int:
+    return usd_to_nano(text.strip().replace("$", "", 1))
 
 
 def _parse_cap(text: str) -> int | str:

@@ -18,7 +18,7 @@ from kernel.usage.rates import decimal_text, from_plain
 class Command(KernelCommand):
     help = (
         "Explain the charge of a model request: usage, meters, rates, multiplier, rounding,"
-        " ledger row; for a pending one the reason and the way out."
+        " ledger row, corrections; for a pending one the reason and the way out."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -104,6 +104,13 @@ class Command(KernelCommand):
             f"Ledger row {ledger.id}: {ledger.kind} of ${nano_to_usd(ledger.amount_nano)},"
             f" written {shown(ledger.created_at)}."
         )
+        for one in found.corrections:
+            self.say(
+                f"Correction {one.ledger.id}: ${nano_to_usd(one.ledger.amount_nano)},"
+                f" written {shown(one.ledger.created_at)} by {shown(one.by)}: {shown(one.reason)}"
+            )
+        if found.corrections and found.total_nano is not None:
+            self.say(f"Charge and corrections: ${nano_to_usd(found.total_nano)}.")
         if found.agrees:
             self.say("Worked out again from the stored facts: the same amount, line by line.")
         gap = _gap(found)
@@ -208,6 +215,17 @@ def _plain(found: Explanation) -> dict[str, Any]:
             "amount_usd": nano_to_usd(ledger.amount_nano),
             "created_at": ledger.created_at,
         },
+        "corrections": [
+            {
+                "ledger_id": one.ledger.id,
+                "amount_usd": nano_to_usd(one.ledger.amount_nano),
+                "by": one.by,
+                "reason": one.reason,
+                "created_at": one.ledger.created_at,
+            }
+            for one in found.corrections
+        ],
+        "total_usd": _usd(found.total_nano),
         "agrees": found.agrees,
         "trouble": found.trouble or None,
         "times": {

@@ -48,6 +48,28 @@ class CreateIndex(migrations.AddIndex):
             super().database_forwards(app_label, schema_editor, from_state, to_state)
 
 
+class AddField(migrations.AddField):
+    """ADD COLUMN that its model maps, unless it is there; one statement on every database.
+
+    Give it a constant `db_default`: code of the version before still inserts rows.
+    """
+
+    def database_forwards(
+        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
+    ) -> None:
+        model = to_state.apps.get_model(app_label, self.model_name)
+        field = model._meta.get_field(self.name)
+        table = model._meta.db_table
+        if field.column in _columns(schema_editor, table):
+            return
+        definition, parameters = schema_editor.column_sql(model, field)
+        quote = schema_editor.quote_name
+        schema_editor.execute(
+            f"ALTER TABLE {quote(table)} ADD COLUMN {quote(field.column)} {definition}",
+            parameters or None,
+        )
+
+
 class AddColumn(migrations.operations.base.Operation):
     """ADD COLUMN on a table, outside the migration state of the model that maps the table.
 

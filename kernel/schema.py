@@ -35,7 +35,10 @@ DATABASE_ERRORS = (DatabaseError, InterfaceError)
 # MySQL's answers to a DDL statement whose effect is there: table, column or key exists, or is gone.
 DONE_ALREADY = frozenset({1050, 1060, 1061, 1022, 1826, 1091, 1054})
 # Without these the paths that use them are unavailable; everything else works (H3).
-OPTIONAL = frozenset({"0066_approval_continuations", "0067_delivery_dlq_replay"})
+CONTINUATIONS = "0066_approval_continuations"
+REPLAY = "0067_delivery_dlq_replay"
+AGENT_JOBS = "0068_agent_jobs"
+OPTIONAL = frozenset({CONTINUATIONS, REPLAY, AGENT_JOBS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,27 @@ def state() -> SchemaState:
         changed=tuple(n for n in known if n in recorded and recorded[n] != known[n]),
         unrecorded=tuple(n for n in known if n in applied and n not in recorded),
     )
+
+
+_found: set[str] = set()  # migrations seen in the database; they are never taken back (H4)
+
+
+@reading
+def require(name: str) -> None:
+    """Unavailable, naming db_init, unless the migration `name` is applied (H3).
+
+    Asks the database until it was seen once.
+    """
+    if name in _found:
+        return
+    if ("kernel", name) not in MigrationRecorder(connection).applied_migrations():
+        raise Unavailable(
+            f"The database lacks the migration {name}.",
+            code="migration_missing",
+            next_action="Run manage.py db_init, then repeat the same call.",
+            migration=name,
+        )
+    _found.add(name)
 
 
 def migrate(*, say: Callable[[str], None] = lambda line: None) -> tuple[str, ...]:

@@ -70,6 +70,54 @@ class Billing:
     NOT_CHARGED = "not_charged"
 
 
+class JobState:
+    """Names of the states of a job."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+    PARKED = "parked"
+
+
+class Waiting:
+    """Names of what a waiting job waits for (`bz_jobs.waiting_reason`)."""
+
+    APPROVAL = "approval"
+    MODEL_UNKNOWN = "outcome_unknown"  # a model step whose outcome is unknown (D2)
+    CALL_UNCERTAIN = "tool_uncertain"  # a tool call left in `dispatching` (D3)
+
+
+class CallState:
+    """Names of the states of a tool call."""
+
+    PROPOSED = "proposed"
+    DISPATCHING = "dispatching"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class ApprovalState:
+    """Names of the states of an approval."""
+
+    OPEN = "open"
+    APPROVED = "approved"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    CONSUMED = "consumed"
+
+
+class Owed:
+    """Names of the states of a continuation."""
+
+    OWED = "owed"
+    DONE = "done"
+
+
 RESULT = Machine(
     name="Model request: result",
     column="bz_usage_requests.result_state",
@@ -137,18 +185,61 @@ JOB = Machine(
     name="Job",
     column="bz_jobs.state",
     states=(
-        State("queued", "Waits for a worker.", "claim"),
+        State("queued", "Waits for a worker.", "claim, or cancel"),
         State(
-            "running", "Owned by a worker until its lease ends.", "the worker's fence, or reclaim"
+            "running",
+            "Owned by a worker until its lease ends.",
+            "the worker's fence; after the lease, reclaim",
         ),
-        State("waiting", "Waits for a person; `waiting_reason` says for what.", "a decision"),
+        State(
+            "waiting",
+            "Waits for a person; `waiting_reason` says for what.",
+            "a decision, an operator, or cancel",
+        ),
         State("done", "Finished with a result.", ""),
-        State("failed", "Finished without a result.", ""),
-        State("refused", "A decision refused it.", ""),
-        State("cancelled", "Cancelled.", ""),
-        State("parked", "Set aside, e.g. after it killed its workers.", "an operator"),
+        State("failed", "Finished without a result; `error_code` says why.", ""),
+        State("refused", "A decision refused it, or nobody decided in time.", ""),
+        State("cancelled", "Cancelled by its caller or an operator.", ""),
+        State("parked", "Set aside: it lost its workers too often.", "an operator"),
     ),
-    moves=(),
+    moves=(
+        Move("queued", "running", "claim", "D1"),
+        Move("running", "queued", "release (nothing was lost), reclaim (the lease ended)", "D1"),
+        Move("running", "parked", "reclaim (its workers died too often)", "D1"),
+        Move("running", "waiting", "wait", "C1, D2, D3"),
+        Move("running", "done", "finish", "D1"),
+        Move("running", "failed", "finish", "D1"),
+        Move("running", "refused", "finish", "C11"),
+        Move("waiting", "queued", "requeue_approved_job_once, resume", "C5, D2, D3"),
+        Move("waiting", "refused", "refuse", "C8"),
+        Move("parked", "queued", "resume", "D1"),
+        Move("queued", "cancelled", "cancel", "D1"),
+        Move("running", "cancelled", "cancel", "D1"),
+        Move("waiting", "cancelled", "cancel", "D1"),
+        Move("parked", "cancelled", "cancel", "D1"),
+    ),
+)
+
+TOOL_CALL = Machine(
+    name="Tool call",
+    column="bz_tool_calls.state",
+    states=(
+        State("proposed", "The model wants it; not sent.", "the job's worker, under its fence"),
+        State(
+            "dispatching",
+            "The decision to send is durable; without an answer it is uncertain.",
+            "the worker's fence or an operator",
+        ),
+        State("done", "The tool answered, or an operator found that it was done.", ""),
+        State("failed", "Not executed: refused here, or an operator found so.", ""),
+    ),
+    moves=(
+        Move("proposed", "dispatching", "begin_call", "D3, C12"),
+        Move("proposed", "failed", "fail_call, cancel", "D4, C8"),
+        Move("dispatching", "done", "finish_call, resolve_call", "D3"),
+        Move("dispatching", "failed", "resolve_call", "D3"),
+        Move("dispatching", "proposed", "give_back_call (proven not sent)", "C12"),
+    ),
 )
 
 APPROVAL = Machine(
@@ -156,13 +247,38 @@ APPROVAL = Machine(
     column="bz_approvals.state",
     states=(
         State("open", "Waits for a decision.", "decide, expiry, cancel"),
-        State("approved", "Approved; the grant is usable once.", "consume"),
+        State(
+            "approved",
+            "Approved; the grant is usable once, until it expires.",
+            "the call it is for",
+        ),
         State("denied", "Denied.", ""),
-        State("expired", "Nobody decided in time.", ""),
-        State("cancelled", "Its job was cancelled.", ""),
-        State("consumed", "The grant was used by its tool call.", ""),
+        State("expired", "Nobody decided, or nobody used the grant, in time.", ""),
+        State("cancelled", "Its job ended, or another question replaced it.", ""),
+        State(
+            "consumed", "The grant was used by its tool call.", "a call that provably sent nothing"
+        ),
     ),
-    moves=(),
+    moves=(
+        Move("open", "approved", "decide", "C2"),
+        Move("open", "denied", "decide", "C2"),
+        Move("open", "expired", "decide (by timeout)", "C11"),
+        Move("open", "cancelled", "void", "C8"),
+        Move("approved", "cancelled", "void", "C8"),
+        Move("approved", "expired", "begin_call", "C11"),
+        Move("approved", "consumed", "begin_call", "C12"),
+        Move("consumed", "approved", "give_back_call", "C12"),
+    ),
+)
+
+CONTINUATION = Machine(
+    name="Continuation",
+    column="bz_approval_continuations.state",
+    states=(
+        State("owed", "A recorded decision is still to be carried through.", "carry_through"),
+        State("done", "Carried through; the row stays.", ""),
+    ),
+    moves=(Move("owed", "done", "carry_through", "C4, C8"),),
 )
 
 NOTIFICATION = Machine(
@@ -188,8 +304,8 @@ DEAD_LETTER = Machine(
     moves=(),
 )
 
-MACHINES = (RESULT, BILLING)
-LATER_MACHINES = (JOB, APPROVAL, NOTIFICATION, DEAD_LETTER)
+MACHINES = (RESULT, BILLING, JOB, TOOL_CALL, APPROVAL, CONTINUATION)
+LATER_MACHINES = (NOTIFICATION, DEAD_LETTER)
 
 RESULT_STATES = tuple(state.name for state in RESULT.states)
 BILLING_STATES = tuple(state.name for state in BILLING.states)

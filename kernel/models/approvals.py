@@ -1,4 +1,4 @@
-"""Rows of approvals and their continuations (C)."""
+"""Rows of approvals, their continuations, and who may sign decisions (C)."""
 
 from django.db import models
 
@@ -31,6 +31,8 @@ class Approval(models.Model):
     expires_at = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
     consumed_at = models.DateTimeField(null=True)
+    tool_call_id = IdField(max_length=64, default="", db_default="", blank=True)
+    supersedes_id = IdField(max_length=64, default="", db_default="", blank=True)
     updated_at = models.DateTimeField()
 
     class Meta:
@@ -42,6 +44,7 @@ class Approval(models.Model):
             ),
             models.Index(fields=["job_id", "id"], name="bz_approval_job"),
             models.Index(fields=["state", "expires_at", "id"], name="bz_approval_expiry"),
+            models.Index(fields=["tool", "decision", "decided_at", "id"], name="bz_approval_last"),
         ]
 
 
@@ -67,3 +70,37 @@ class Continuation(models.Model):
         indexes = [
             models.Index(fields=["state", "approval_id"], name="bz_continuation_owed"),
         ]
+
+
+class SigningKey(models.Model):
+    """A secret an account's callbacks are signed with; the secret stays in the environment."""
+
+    id = IdField(primary_key=True, max_length=64)
+    account_id = IdField()
+    secret_env = models.CharField(max_length=120)
+    created_by = models.CharField(max_length=160)
+    created_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "bz_signing_keys"
+        indexes = [models.Index(fields=["account_id", "id"], name="bz_signing_key_account")]
+
+
+class WebhookReceipt(models.Model):
+    """A signed message that was accepted once: its id, and which body came under it."""
+
+    id = models.BigAutoField(primary_key=True)
+    account_id = IdField()
+    webhook_id = IdField()
+    body_sha256 = IdField(max_length=64)
+    received_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "bz_webhook_receipts"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["account_id", "webhook_id"], name="bz_webhook_receipt_identity"
+            ),
+        ]
+        indexes = [models.Index(fields=["received_at", "id"], name="bz_webhook_receipt_age")]

@@ -1,4 +1,7 @@
-"""Rows of jobs and their tool calls (D). The marker columns of 0066 and 0067 live in JobMarkers."""
+"""Rows of jobs, tool calls, tools, routes, pauses and direct invocations (C9, D).
+
+The marker columns of 0066 and 0067 live in JobMarkers.
+"""
 
 from django.db import models
 
@@ -67,6 +70,9 @@ class ToolCall(models.Model):
     arguments_sha256 = IdField(max_length=64)
     idempotency_key = IdField(unique=True)
     state = IdField(max_length=16)
+    error_code = IdField(max_length=64, default="", db_default="", blank=True)
+    tries = models.IntegerField(default=0, db_default=0)  # dispatches that provably sent nothing
+    asks = models.IntegerField(default=0, db_default=0)  # approvals opened for this very call
     http_status = models.IntegerField(null=True)
     response_text = models.TextField(default="", blank=True)
     response_bytes = models.BigIntegerField(null=True)
@@ -80,4 +86,89 @@ class ToolCall(models.Model):
         indexes = [
             models.Index(fields=["job_id", "step", "id"], name="bz_tool_call_job"),
             models.Index(fields=["state", "updated_at", "id"], name="bz_tool_call_state"),
+        ]
+
+
+class Tool(models.Model):
+    """One HTTP tool: what it takes, where it goes, when a person is asked (D4).
+
+    `version` moves with every change; an approval is bound to it (C1).
+    """
+
+    id = IdField(primary_key=True)
+    version = models.IntegerField(default=1)
+    description = models.TextField(default="", blank=True)
+    method = models.CharField(max_length=8, default="POST")
+    url = models.CharField(max_length=1000)  # {name} takes an argument
+    parameters_text = models.TextField()  # JSON Schema of the arguments
+    policy_text = models.TextField()  # see kernel/approvals/policy.py
+    effect_text = models.TextField(default="", blank=True)  # one sentence, {name} takes an argument
+    side_effect = models.BooleanField(default=True)
+    idempotency_header = models.CharField(max_length=80, default="Idempotency-Key")
+    secret_env = models.CharField(max_length=120, default="", blank=True)
+    secret_header = models.CharField(max_length=80, default="Authorization")
+    body_bytes_max = models.BigIntegerField(null=True)  # null: tool_body_bytes_max
+    deadline_seconds = models.IntegerField(default=30)
+    calls_per_minute_max = models.IntegerField(null=True)
+    allow_private = models.BooleanField(default=False)
+    active = models.BooleanField(default=True)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "bz_tools"
+
+
+class Route(models.Model):
+    """One kind of job: who runs it, with which service and tools, within which limits."""
+
+    id = IdField(primary_key=True)
+    target = IdField(max_length=24, default="agent")  # agent | executor
+    service_id = IdField(default="", blank=True)
+    instructions = models.TextField(default="", blank=True)  # the system message
+    tools_text = models.TextField(default="[]")  # JSON list of tool ids
+    steps_max = models.IntegerField(default=20)
+    tokens_max = models.BigIntegerField(null=True)
+    cost_nano_max = models.BigIntegerField(null=True)
+    run_seconds_max = models.IntegerField(default=900)
+    approval_seconds = models.IntegerField(default=86_400)  # a question stays open this long
+    active = models.BooleanField(default=True)
+    version = models.IntegerField(default=1)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "bz_routes"
+
+
+class Pause(models.Model):
+    """New work is paused while this row exists: `global` or `route:<id>` (D4)."""
+
+    scope = IdField(primary_key=True, max_length=140)
+    reason = models.TextField()
+    paused_by = models.CharField(max_length=160)
+    paused_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "bz_pauses"
+
+
+class Invocation(models.Model):
+    """A tool call that an agent outside drives itself; approval starts nothing (C9)."""
+
+    id = IdField(primary_key=True, max_length=64)
+    account_id = IdField()
+    invocation_id = IdField()
+    tool = IdField()
+    tool_version = models.IntegerField()
+    given_sha256 = IdField(max_length=64)  # of the arguments as they were sent
+    requested_by = models.CharField(max_length=160)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "bz_invocations"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["account_id", "invocation_id"], name="bz_invocation_identity"
+            ),
         ]

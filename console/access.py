@@ -25,7 +25,7 @@ from console.kept import kept_texts
 PERMISSIONS: dict[str, str | Promise] = {
     "view": gettext_lazy("see the console"),
     "decide": gettext_lazy("approve or deny"),
-    "operate": gettext_lazy("resolve, cancel, dispatch, replay and run passes"),
+    "operate": gettext_lazy("resolve, cancel, dispatch, correct, replay and run passes"),
     "configure": gettext_lazy("change accounts, services, prices and destinations"),
     "tokens": gettext_lazy("issue and revoke tokens"),
     "people": gettext_lazy("manage people and roles"),

@@ -1,5 +1,6 @@
 """Form fields of the console: amounts as exact decimals, ids in the one alphabet, notes."""
 
+import re
 from typing import Any
 
 from django import forms
@@ -12,6 +13,8 @@ from kernel.ids import check_id
 from kernel.money import format_multiplier, nano_to_usd, parse_multiplier, usd_to_nano
 
 NOTE_CHARS_MAX = 2000
+# Commas between thousands are left out; "0,05" is no amount, least of all five dollars.
+THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?")
 
 
 class ConsoleForm(forms.Form):
@@ -42,7 +45,8 @@ class UsdField(forms.CharField):
         if not text:
             return None
         try:
-            nano = usd_to_nano(text.removeprefix("$").replace(",", ""))
+            plain = text.replace("$", "", 1)
+            nano = usd_to_nano(plain.replace(",", "") if THOUSANDS.fullmatch(plain) else plain)
         except ValueError:
             raise ValidationError(
                 _("An amount in USD with at most 9 decimals, for example 12.50.")

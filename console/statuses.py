@@ -36,7 +36,12 @@ STATUSES: dict[str, Status] = {
     # billing of a model request
     "open": Status(_("Open"), "ring-dashed", "calm", hint=_("Nothing to charge yet.")),
     "pending": Status(_("Pending"), "clock", "warn", loud=True, hint=_("Owed or not yet known.")),
-    "settled": Status(_("Settled"), "coin-check", "ok", hint=_("One ledger row; never changes.")),
+    "settled": Status(
+        _("Settled"),
+        "coin-check",
+        "ok",
+        hint=_("One charge in the ledger; corrections are new rows."),
+    ),
     "not_charged": Status(_("Not charged"), "dash-circle", "calm", hint=_("Nothing is owed.")),
     # things that are on, off or ailing
     "active": Status(_("Active"), "check-circle", "ok"),

@@ -29,6 +29,7 @@ ACTS: dict[str, str | Promise] = {
     "request.resolve_unknown": gettext_lazy("Resolved the unknown outcome"),
     "request.resolve_pending": gettext_lazy("Gave the metering of a pending charge"),
     "request.write_off": gettext_lazy("Wrote the charge off"),
+    "request.correct": gettext_lazy("Corrected the charge"),
     "pass.run": gettext_lazy("Started a pass"),
 }
 UNITS: dict[str, str | Promise] = {

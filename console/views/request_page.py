@@ -243,6 +243,8 @@ def _charge(explanation: usage.Explanation) -> dict[str, Any] | None:
         "reference_nano": explanation.ledger.reference_nano,
         "multiplier": format_multiplier(explanation.ledger.multiplier_millionths),
         "billed_nano": explanation.ledger.amount_nano,
+        "corrections": explanation.corrections,
+        "total_nano": explanation.total_nano,
         "price_source": _("%(model)s, %(source)s price, version %(version)s")
         % {
             "model": f"{price.get('provider')}/{price.get('model')}",

@@ -19,7 +19,12 @@ from kernel.usage.catalog import (
     price_in_force,
     prices_in_force,
 )
-from kernel.usage.corrections import Correction, corrections_of, post_correction
+from kernel.usage.corrections import (
+    CORRECTION_REASON_CHARS_MIN,
+    Correction,
+    corrections_of,
+    post_correction,
+)
 from kernel.usage.dispatch import cancel, dispatch
 from kernel.usage.lookup import (
     Explanation,
@@ -35,6 +40,7 @@ from kernel.usage.results import save_results
 from kernel.usage.settlement import settle, settlement_page
 
 __all__ = [
+    "CORRECTION_REASON_CHARS_MIN",
     "Evidence",
     "AccountSummary",
     "Correction",

@@ -1,4 +1,4 @@
-"""Corrections: a settled charge never changes; what was wrong is put right by a new entry (A11b).
+"""Corrections: a settled charge never changes; what was wrong is put right by a new ledger row (A11b).
 
 A correction is a ledger row of its own: the same request, no `charge_of`, a signed amount in billed
 money. The request's row stays as it was settled; `consumed = sum(ledger)` holds at every commit.
@@ -19,7 +19,7 @@ from kernel.states import Billing
 from kernel.transactions import reading, requires_transaction, transaction
 from kernel.usage.settlement import consume_in_tx
 
-REASON_CHARS_MIN, REASON_CHARS_MAX = 3, 4000
+CORRECTION_REASON_CHARS_MIN, CORRECTION_REASON_CHARS_MAX = 3, 4000
 CORRECTION = "correction"
 
 
@@ -120,7 +120,7 @@ def _readable(row: LedgerRow) -> Correction:
 
 def _checked_reason(reason: str) -> str:
     said = reason.strip()
-    if not REASON_CHARS_MIN <= len(said) <= REASON_CHARS_MAX:
+    if not CORRECTION_REASON_CHARS_MIN <= len(said) <= CORRECTION_REASON_CHARS_MAX:
         raise InvalidInput("say in a few words why the charge was wrong", field="reason")
     return said
 

@@ -1,4 +1,4 @@
-"""manage.py account correct: a settled charge is put right by a new ledger entry (A11b, L4)."""
+"""manage.py account correct: a settled charge is put right by a new ledger row (A11b, L4)."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""A settled charge is put right by a new ledger entry; the charge itself never changes (A11b)."""
+"""A settled charge is put right by a new ledger row; the charge itself never changes (A11b)."""
 
 import json
 from dataclasses import replace
@@ -52,7 +52,7 @@ def amounts() -> list[int]:
 
 
 @pytest.mark.parametrize("amount", [-CHARGE_NANO, -1, 1, 40_000])
-def test_a_correction_is_a_new_entry_and_the_settled_row_stays(charged: str, amount: int) -> None:
+def test_a_correction_is_a_new_row_and_the_settled_row_stays(charged: str, amount: int) -> None:
     def frozen() -> tuple[Any, Any]:
         request = Request.objects.filter(id=charged).values().get()
         return request, LedgerRow.objects.filter(charge_of=charged).values().get()

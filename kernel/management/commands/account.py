@@ -67,7 +67,7 @@ class Command(KernelCommand):
                 acts,
                 "correct",
                 self._correct,
-                help="Correct a settled charge by a new ledger entry; the charge itself stays.",
+                help="Correct a settled charge by a new ledger row; the charge itself stays.",
                 more=CORRECT_MORE,
             )
         )

@@ -68,6 +68,11 @@ ACTS = {
         lives.admitted("op-a").id,
         {"note": "Not needed."},
     ),
+    "request.correct": lambda: (
+        "request-correct",
+        lives.settled("op-s").id,
+        {"amount_nano": "-0.00001", "confirmed": "-10000", "reason": "Billed too much."},
+    ),
     "account.create": lambda: (
         "account-new",
         "",

@@ -39,6 +39,7 @@ ADDRESSES = {
     "request-resolve": Address("operate", post="operate", post_status=400, arguments=(REQUEST,)),
     "request-cancel": Address("operate", post="operate", post_status=422, arguments=(REQUEST,)),
     "request-dispatch": Address("operate", post="operate", post_status=422, arguments=(REQUEST,)),
+    "request-correct": Address("operate", post="operate", post_status=422, arguments=(REQUEST,)),
     "request-body": Address("view", arguments=(REQUEST, "request")),
     "accounts": Address("view"),
     "account": Address("view", arguments=(ACCOUNT,)),

@@ -40,6 +40,7 @@ class Machine:
     column: str
     states: tuple[State, ...]
     moves: tuple[Move, ...]
+    key: str = "id"  # the primary key of its table
 
     def moves_to(self, target: str, *, by: str = "") -> frozenset[str]:
         """The states from which a row may move to `target`; with `by`, through that verb."""
@@ -279,6 +280,7 @@ CONTINUATION = Machine(
         State("done", "Carried through; the row stays.", ""),
     ),
     moves=(Move("owed", "done", "carry_through", "C4, C8"),),
+    key="approval_id",
 )
 
 NOTIFICATION = Machine(

@@ -1,12 +1,14 @@
-"""What the environment says at each start: the administrator's password and the API tokens."""
+"""What the environment says at each start: the administrator, the API tokens, a signing key."""
 
 from collections.abc import Mapping
 from contextlib import suppress
 
+from kernel import schema
 from kernel.access.people import ensure_admin, ensure_roles
+from kernel.access.signing_keys import ENVIRONMENT_KEY, sync_environment_key
 from kernel.access.tokens import ENVIRONMENT, sync_environment_tokens
 from kernel.audit import Actor
-from kernel.errors import Conflict
+from kernel.errors import Conflict, Unavailable
 from kernel.models import Account, Token
 from kernel.transactions import reading
 from kernel.usage.accounts import create_account
@@ -30,6 +32,10 @@ def apply_environment(*, environ: Mapping[str, str], demo: bool) -> str:
     sync_environment_tokens(
         secrets={name: environ.get(name, "") for name in ENVIRONMENT}, account_id=account_id
     )
+    # Without 0068 nobody signs decisions and the rest works; a twin may start right now.
+    with suppress(Unavailable, Conflict):
+        schema.require(schema.AGENT_JOBS)
+        sync_environment_key(account_id=account_id, secret=environ.get(ENVIRONMENT_KEY, ""))
     return account_id
 
 

@@ -19,10 +19,15 @@ log = logging.getLogger(__name__)
 SCOPES = {
     "usage:write": "send, dispatch and cancel model requests",
     "usage:read": "read model requests and the account",
+    "jobs:write": "submit and cancel jobs",
+    "jobs:read": "read jobs",
+    "approvals:read": "read questions to people",
+    "approvals:decide": "approve and deny",
+    "agent": "call tools as an agent that drives itself",
     "executor": "claim and report jobs",
 }
 ENVIRONMENT = {
-    "BAILING_API_TOKEN": ("usage:write", "usage:read"),
+    "BAILING_API_TOKEN": tuple(scope for scope in SCOPES if scope != "executor"),
     "BAILING_EXECUTOR_TOKEN": ("executor",),
 }
 
@@ -98,7 +103,8 @@ def list_tokens(*, account_id: str = "") -> list[Token]:
 def sync_environment_tokens(*, secrets: dict[str, str], account_id: str) -> None:
     """Make the tokens of the environment rows; a changed one replaces and revokes the earlier.
 
-    A revoked secret stays revoked: it is left out, with a warning, until it is replaced.
+    A row of an earlier version gains the scopes that came since. A revoked secret stays revoked: it
+    is left out, with a warning, until it is replaced.
     """
     actor = audit.Actor("system", "start")
     for name, scopes in ENVIRONMENT.items():
@@ -107,6 +113,7 @@ def sync_environment_tokens(*, secrets: dict[str, str], account_id: str) -> None
         earlier = Token.objects.filter(origin="environment", name=name, revoked_at=None)
         for row in earlier:
             if secret and row.secret_sha256 == digest:
+                _rescope(row, scopes, actor)
                 break
             Token.objects.filter(id=row.id).update(revoked_at=clock.db_now())
             audit.append_in_tx(
@@ -117,6 +124,21 @@ def sync_environment_tokens(*, secrets: dict[str, str], account_id: str) -> None
                 log.warning("%s is revoked or in use already; give it a fresh secret", name)
             elif len(secret) >= 16:
                 _insert(secret, account_id, name, scopes, actor, origin="environment")
+
+
+def _rescope(row: Token, scopes: Iterable[str], actor: audit.Actor) -> None:
+    wanted = sorted(set(scopes))
+    if row.scopes.split() == wanted:
+        return
+    Token.objects.filter(id=row.id).update(scopes=" ".join(wanted))
+    audit.append_in_tx(
+        actor=actor,
+        action="token.scopes",
+        kind="token",
+        object_id=row.id,
+        before={"scopes": row.scopes.split()},
+        after={"scopes": wanted},
+    )
 
 
 def _insert(

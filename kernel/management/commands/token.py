@@ -11,7 +11,7 @@ from kernel.models import Token
 
 DEFAULT_SCOPES = ["usage:read", "usage:write"]
 SCOPES_HELP = "Scopes:\n" + "\n".join(
-    f"  {name:<12} {about}" for name, about in access.SCOPES.items()
+    f"  {name:<16} {about}" for name, about in access.SCOPES.items()
 )
 
 

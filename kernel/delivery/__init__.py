@@ -1,0 +1,1 @@
+"""Messages between this product and other systems: how they are signed and verified."""

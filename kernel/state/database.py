@@ -1,0 +1,393 @@
+"""The state store in the database: one row per job, moved by compare-and-set (D1, C5).
+
+Lock order: the job row first, then whatever `also` and `act` touch. They may run again with the
+whole transaction under contention, so they do nothing but read and write rows.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from django.db.models import F
+from django.db.models.functions import Greatest
+
+from kernel import audit, clock, schema
+from kernel.conf import conf
+from kernel.errors import Conflict, NotFound, RetryTransaction
+from kernel.ids import new_id
+from kernel.models import Job, JobMarkers, Pause
+from kernel.state import rows
+from kernel.state.pauses import GLOBAL, ROUTE_PREFIX
+from kernel.state.protocol import (
+    REQUEUE_APPROVED,
+    Admission,
+    Fence,
+    JobRecord,
+    NewJob,
+    Page,
+)
+from kernel.states import JOB, JobState, Waiting
+from kernel.transactions import insert_new_in_tx, reading, transaction
+
+R = TypeVar("R")
+
+WORKER_LOST = "worker_lost"
+REASONS = frozenset({Waiting.APPROVAL, Waiting.MODEL_UNKNOWN, Waiting.CALL_UNCERTAIN})
+FINISHES = frozenset({JobState.DONE, JobState.FAILED, JobState.REFUSED})
+IN_FLIGHT = frozenset({JobState.QUEUED, JobState.RUNNING})
+UNOWNED: dict[str, Any] = {"owner": "", "lease_expires_at": None}
+
+
+@transaction
+def submit(*, job: NewJob, actor: audit.Actor) -> tuple[JobRecord, bool]:
+    """The job of this identity, and whether it was made just now: queued, audited (D1).
+
+    Conflict `job_conflict` when the identity belongs to another route or input. A repeat that meets
+    the first one's commit waits for it at the unique key and then finds it.
+    """
+    found = Job.objects.filter(account_id=job.account_id, request_id=job.request_id).first()
+    if found is not None:
+        if (found.route_id, found.input_text) != (job.route_id, job.input_text):
+            raise Conflict(
+                f"The request id {job.request_id} belongs to another job.",
+                code="job_conflict",
+                next_action="Repeat the first job unchanged, or choose another request id.",
+                job_id=found.id,
+            )
+        return rows.record(found), False
+    now = clock.db_now()
+    row = Job(
+        id=new_id("job"),
+        account_id=job.account_id,
+        request_id=job.request_id,
+        route_id=job.route_id,
+        target=job.target,
+        parent_id=job.parent_id,
+        input_text=job.input_text,
+        state=JobState.QUEUED,
+        due_at=now,
+        created_at=now,
+        updated_at=now,
+    )
+    insert_new_in_tx(row)
+    audit.append_in_tx(
+        actor=actor,
+        action="job.submit",
+        kind="job",
+        object_id=row.id,
+        after={
+            "state": row.state,
+            "account_id": row.account_id,
+            "request_id": row.request_id,
+            "route_id": row.route_id,
+            "target": row.target,
+        },
+    )
+    return rows.record(row), True
+
+
+@reading
+def get(*, job_id: str) -> JobRecord:
+    """One job. NotFound."""
+    row = Job.objects.filter(id=job_id).first()
+    if row is None:
+        raise rows.no_job(job_id)
+    return rows.record(row)
+
+
+@reading
+def find(*, account_id: str, request_id: str) -> JobRecord:
+    """The job of an identity. NotFound."""
+    row = Job.objects.filter(account_id=account_id, request_id=request_id).first()
+    if row is None:
+        raise NotFound(f"no job with the request id {request_id}")
+    return rows.record(row)
+
+
+def claim(*, owner: str, target: str, limit: int, account_id: str = "") -> list[JobRecord]:
+    """Take up to `limit` due jobs, oldest first, each under a fresh fence and lease (D1).
+
+    Counts the attempt. Jobs of a paused route stay where they are; a global pause claims nothing
+    (D4). `account_id` narrows the claim to one account. Unavailable without migration 0068.
+    """
+    schema.require(schema.AGENT_JOBS)
+    return _claim(owner=owner, target=target, limit=limit, account_id=account_id)
+
+
+@transaction
+def _claim(*, owner: str, target: str, limit: int, account_id: str) -> list[JobRecord]:
+    scopes = list(Pause.objects.values_list("scope", flat=True))
+    if GLOBAL in scopes or limit < 1:
+        return []
+    now = clock.db_now()
+    due = Job.objects.filter(state=JobState.QUEUED, due_at__lte=now, target=target)
+    if account_id:
+        due = due.filter(account_id=account_id)
+    if scopes:
+        due = due.exclude(route_id__in=[scope.removeprefix(ROUTE_PREFIX) for scope in scopes])
+    # Other claimers' candidates are skipped, not waited for; the update decides.
+    due = due.order_by("due_at", "id").select_for_update(skip_locked=True)
+    ids = list(due.values_list("id", flat=True)[:limit])
+    if not ids:
+        return []
+    taken = Job.objects.filter(id__in=ids, state=JobState.QUEUED).update(
+        state=JobState.RUNNING,
+        owner=owner,
+        fence_token=F("fence_token") + 1,
+        attempts=F("attempts") + 1,
+        lease_expires_at=now + timedelta(seconds=conf.job_lease_seconds),
+        updated_at=now,
+    )
+    if taken != len(ids):  # the candidates are locked; on a server without locks: pick again
+        raise RetryTransaction("a candidate was taken meanwhile")
+    by_id = {row.id: row for row in Job.objects.filter(id__in=ids)}
+    return [rows.record(by_id[job_id]) for job_id in ids]
+
+
+@transaction
+def heartbeat(*, fences: Sequence[Fence]) -> set[str]:
+    """Renew the leases of the jobs still held; returns their ids. The others are lost (D1)."""
+    asked = {(fence.job_id, fence.owner, fence.token) for fence in fences}
+    running = Job.objects.select_for_update().filter(
+        id__in=[fence.job_id for fence in fences], state=JobState.RUNNING
+    )
+    held = {
+        job_id
+        for job_id, owner, token in running.order_by("id").values_list("id", "owner", "fence_token")
+        if (job_id, owner, token) in asked
+    }
+    if held:
+        lease = clock.db_now() + timedelta(seconds=conf.job_lease_seconds)
+        Job.objects.filter(id__in=held, state=JobState.RUNNING).update(lease_expires_at=lease)
+    return held
+
+
+@transaction
+def guard(*, fence: Fence, act: Callable[[], R]) -> R:
+    """Run `act` while the job is locked, running and held by `fence`; returns what it returns (D1).
+
+    LostRace `lost_lease` otherwise, and nothing is written.
+    """
+    rows.lock_held_in_tx(fence)
+    return act()
+
+
+@transaction
+def wait(*, fence: Fence, reason: str, also: Callable[[], None]) -> None:
+    """running -> waiting, together with what it waits for, one transaction (C1, D2, D3). LostRace.
+
+    An orderly end: lost workers are counted anew.
+    """
+    if reason not in REASONS:
+        raise ValueError(f"{reason} is nothing that a job waits for")
+    rows.lock_held_in_tx(fence)
+    also()
+    rows.move_held_in_tx(
+        fence, state=JobState.WAITING, waiting_reason=reason, attempts=0, **UNOWNED
+    )
+
+
+@transaction
+def release(*, fence: Fence, retry_seconds: float = 0.0) -> None:
+    """running -> queued, due after `retry_seconds`; the attempt is not counted (D1). LostRace."""
+    due = clock.db_now() + timedelta(seconds=retry_seconds)
+    attempts = Greatest(F("attempts") - 1, 0)
+    rows.move_held_in_tx(fence, state=JobState.QUEUED, due_at=due, attempts=attempts, **UNOWNED)
+
+
+@transaction
+def finish(
+    *,
+    fence: Fence,
+    state: str,
+    result_text: str = "",
+    error_code: str = "",
+    error_text: str = "",
+    also: Callable[[], None] | None = None,
+) -> None:
+    """running -> done, failed or refused (D1). LostRace.
+
+    After a lost acknowledgement the same call is fine: owner and token stay on a finished row, so
+    that its own fence is known; nothing is written then, and `also` does not run.
+    """
+    if state not in FINISHES:
+        raise ValueError(f"a job does not finish as {state}")
+    row = Job.objects.select_for_update().filter(id=fence.job_id).first()
+    if row is not None and row.state in FINISHES and rows.is_held_by(row, fence):
+        return
+    if row is None or row.state != JobState.RUNNING or not rows.is_held_by(row, fence):
+        raise rows.lost_lease(fence)
+    if also is not None:
+        also()
+    rows.move_held_in_tx(
+        fence,
+        state=state,
+        result_text=rows.storable(result_text),
+        error_code=error_code,
+        error_text=rows.storable(error_text, chars_max=rows.ERROR_CHARS_MAX),
+        lease_expires_at=None,
+        finished_at=clock.db_now(),
+    )
+
+
+@transaction
+def refuse(*, job_id: str, code: str, reason: str, also: Callable[[], None] | None = None) -> bool:
+    """waiting -> refused (C8). False when it was not waiting any more; `also` ran anyway.
+
+    NotFound.
+    """
+    row = rows.lock_in_tx(job_id)
+    if also is not None:
+        also()
+    if row.state not in JOB.moves_to(JobState.REFUSED, by="refuse"):
+        return False
+    now = clock.db_now()
+    rows.move_in_tx(
+        row,
+        state=JobState.REFUSED,
+        waiting_reason="",
+        error_code=code,
+        error_text=rows.storable(reason, chars_max=rows.ERROR_CHARS_MAX),
+        finished_at=now,
+    )
+    return True
+
+
+@transaction
+def resume(*, job_id: str, reasons: Sequence[str], also: Callable[[], None]) -> bool:
+    """waiting for one of `reasons`, or parked (reason `worker_lost`) -> queued, due now (D2, D3).
+
+    False when it does not wait for that; `also` did not run then. NotFound.
+    """
+    row = rows.lock_in_tx(job_id)
+    waits_for = {JobState.WAITING: row.waiting_reason, JobState.PARKED: WORKER_LOST}.get(row.state)
+    if waits_for not in reasons:
+        return False
+    also()
+    rows.move_in_tx(row, **rows.queued_now(), attempts=0, error_code="", error_text="")
+    return True
+
+
+@transaction
+def cancel(*, job_id: str, actor: audit.Actor, reason: str, also: Callable[[], None]) -> JobRecord:
+    """Not finished -> cancelled, audited; `also` voids its questions in the same transaction (D1).
+
+    A cancelled job stays so. Conflict `job_finished` when it has ended otherwise. NotFound.
+    """
+    row = rows.lock_in_tx(job_id)
+    if row.state == JobState.CANCELLED:
+        return rows.record(row)
+    if row.state not in JOB.moves_to(JobState.CANCELLED):
+        raise Conflict(
+            f"The job is {row.state}; it cannot be cancelled any more.",
+            code="job_finished",
+            next_action="Read the job: it has ended.",
+            state=row.state,
+        )
+    also()
+    rows.move_in_tx(
+        row, state=JobState.CANCELLED, waiting_reason="", finished_at=clock.db_now(), **UNOWNED
+    )
+    audit.append_in_tx(
+        actor=actor,
+        action="job.cancel",
+        kind="job",
+        object_id=job_id,
+        before={"state": row.state},
+        after={"state": JobState.CANCELLED},
+        reason=reason,
+    )
+    return rows.record(Job.objects.get(id=job_id))
+
+
+@transaction
+def reclaim(*, cursor: str = "", limit: int) -> Page:
+    """Running jobs whose lease ended go back to the queue, or are parked (D1).
+
+    Parked with `worker_lost` after `worker_lost_max` attempts without an orderly end. What is moved
+    leaves the set, so each page starts at its front: `cursor` only says that there may be more.
+    """
+    now = clock.db_now()
+    ended = (
+        Job.objects.select_for_update(skip_locked=True)
+        .filter(state=JobState.RUNNING, lease_expires_at__lt=now)
+        .order_by("lease_expires_at", "id")
+        .values_list("id", "attempts")[:limit]
+    )
+    attempts = dict(ended)
+    lost = Job.objects.filter(state=JobState.RUNNING, lease_expires_at__lt=now)
+    parked = [job_id for job_id, count in attempts.items() if count >= conf.worker_lost_max]
+    moved = [job_id for job_id, count in attempts.items() if count < conf.worker_lost_max]
+    if moved:
+        lost.filter(id__in=moved, state=JobState.RUNNING).update(
+            **rows.queued_now(), updated_at=now, **UNOWNED
+        )
+    if parked:
+        lost.filter(id__in=parked, state=JobState.RUNNING).update(
+            state=JobState.PARKED,
+            error_code=WORKER_LOST,
+            error_text=f"It lost its worker {conf.worker_lost_max} times in a row.",
+            updated_at=now,
+            **UNOWNED,
+        )
+    more = list(attempts)[-1] if len(attempts) == limit else ""
+    return Page(len(attempts), len(moved), len(parked), cursor=more, job_ids=tuple(moved))
+
+
+def requeue_approved_job_once(
+    *, job_id: str, marker: str, may_admit: Callable[[], str]
+) -> Admission:
+    """Admit a waiting job once for one decision; the marker stays for good (C5).
+
+    `may_admit()` is asked under the job's lock: 'yes' admits, 'wait' writes the marker only,
+    anything else refuses. A job that waits for something else than an approval is left for later.
+    Unavailable without migration 0066. NotFound.
+    """
+    schema.require(schema.CONTINUATIONS)
+    return _admit_once(job_id=job_id, marker=marker, may_admit=may_admit)
+
+
+@transaction
+def _admit_once(*, job_id: str, marker: str, may_admit: Callable[[], str]) -> Admission:
+    row = rows.lock_in_tx(job_id)
+    markers = rows.markers_in_tx(job_id)
+    if marker in markers:
+        return Admission.ALREADY
+    if row.state in IN_FLIGHT:
+        return Admission.IN_FLIGHT
+    if row.state != JobState.WAITING:
+        return Admission.NOT_WAITING
+    if row.waiting_reason != Waiting.APPROVAL:
+        return Admission.IN_FLIGHT
+    verdict = may_admit()
+    if verdict not in ("yes", "wait"):
+        return Admission.REFUSED
+    JobMarkers.objects.filter(id=job_id).update(
+        approval_continuation_keys=json.dumps([*markers, marker])
+    )
+    if verdict == "wait":
+        return Admission.WAITS
+    rows.move_in_tx(row, **rows.queued_now())
+    return Admission.ADMITTED
+
+
+class DatabaseStore:
+    """The default RuntimeStateStore: jobs in `bz_jobs`, every verb one transaction (M1)."""
+
+    capabilities: frozenset[str] = frozenset({REQUEUE_APPROVED})
+
+    submit = staticmethod(submit)
+    get = staticmethod(get)
+    find = staticmethod(find)
+    claim = staticmethod(claim)
+    heartbeat = staticmethod(heartbeat)
+    guard = staticmethod(guard)
+    wait = staticmethod(wait)
+    release = staticmethod(release)
+    finish = staticmethod(finish)
+    refuse = staticmethod(refuse)
+    resume = staticmethod(resume)
+    cancel = staticmethod(cancel)
+    reclaim = staticmethod(reclaim)
+    requeue_approved_job_once = staticmethod(requeue_approved_job_once)

@@ -2,17 +2,20 @@
 
 import asyncio
 import functools
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils.http import parse_etags
 from ninja import NinjaAPI, Schema
 from ninja.errors import HttpError, ValidationError
+from ninja.parser import Parser
 from pydantic import ConfigDict, Field
 
 from kernel import clock
 from kernel.access import Caller
 from kernel.api import errors, render
+from kernel.audit import Actor
 from kernel.errors import InvalidInput, KernelError, Unauthorized
 from kernel.kernel import Kernel
 from kernel.models import Request
@@ -27,7 +30,7 @@ from kernel.usage.gateway import Flight, Streaming
 from kernel.usage.json_text import members
 from kernel.usage.lookup import get_request, result_body
 from kernel.usage.recovery import expire_lease
-from kernel.usage.submissions import submission
+from kernel.usage.submissions import check_values, submission
 
 CHAT_PATH = "/v1/chat/completions"
 LARGE_BODY_BYTES = 128 * 1024
@@ -56,11 +59,26 @@ def caller_of(request: HttpRequest, scope: str) -> Caller:
     return caller
 
 
+def actor_of(request: HttpRequest) -> Actor:
+    """The token that acts, with the HTTP request it acts through."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]  # set by ninja
+    return replace(caller.actor, request_id=errors.http_request_id(request))
+
+
+class BoundedParser(Parser):
+    """Refuses a body of too many values before the framework decodes it on the event loop."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        check_values(request.body)
+        return super().parse_body(request)
+
+
 api = NinjaAPI(
     title="Bailing",
     version="1",
     description="Model requests, at most once. Errors: code, message, retryable, next_action.",
     auth=bearer,
+    parser=BoundedParser(),
     openapi_url="/v1/openapi.json",
     docs_url=None,
     urls_namespace="api",

@@ -102,6 +102,8 @@ def on_validation_error(request: HttpRequest, error: ValidationError) -> HttpRes
 
 def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
     """Errors of the framework itself, such as a body that is not JSON."""
+    if isinstance(error.__cause__, KernelError):
+        return render_error(request, error.__cause__)
     wrong = InvalidInput("the body is not valid JSON", field="body")
     return render_error(request, wrong)
 

@@ -1,4 +1,4 @@
-"""Corrections: a settled charge never changes; what was wrong is put right by a new ledger row (A11b).
+"""Corrections: a settled charge never changes; what was wrong is put right by a new row (A11b).
 
 A correction is a ledger row of its own: the same request, no `charge_of`, a signed amount in billed
 money. The request's row stays as it was settled; `consumed = sum(ledger)` holds at every commit.

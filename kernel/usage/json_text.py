@@ -1,6 +1,7 @@
 """JSON as text: where each member of an object starts and ends, so that nothing is re-encoded."""
 
 import json
+import math
 import re
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ MEMBERS_MAX = 10_000
 TOO_LONG = "a number of thousands of digits"
 _DECODER = json.JSONDecoder(strict=False)
 _SPACE = re.compile(r"[ \t\n\r]*+")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
 class Member(NamedTuple):
@@ -26,6 +28,41 @@ class NotAnInteger(str):
     __slots__ = ()
 
 
+class NotFinite(ValueError):
+    """A number that JSON does not have (NaN, Infinity) or that no float can hold (1e999).
+
+    `path` says where it stands, such as `tools[0].strict`.
+    """
+
+    def __init__(self, literal: str, path: str = "") -> None:
+        super().__init__(f"{literal[:40]} is no number in JSON")
+        self.path = path
+
+
+def has_more_values(raw: bytes, *, most: int) -> bool:
+    """Whether JSON text has more than `most` values, told without decoding it.
+
+    Decoding millions of tiny values holds the interpreter for seconds. Each value but the outermost
+    has a comma or an opening bracket before it, and these are counted (an empty list counts twice);
+    what stands inside strings does not count.
+    """
+    if len(raw) <= most or _marks(raw, 0, len(raw)) <= most:
+        return False
+    count = at = 0
+    for strings, string in enumerate(_STRING.finditer(raw), start=1):
+        count += _marks(raw, at, string.start())
+        # A value comes with one key at most, so more strings than that are no JSON either.
+        if count > most or strings > 2 * most + 2:
+            return True
+        at = string.end()
+    return count + _marks(raw, at, len(raw)) > most
+
+
+def _marks(raw: bytes, start: int, end: int) -> int:
+    found = raw.count(b",", start, end) + raw.count(b"[", start, end)
+    return found + raw.count(b"{", start, end)
+
+
 def decode_object(text: str) -> dict[str, Any]:
     """The one JSON object that `text` is. ValueError when it is anything else."""
     try:
@@ -37,10 +74,11 @@ def decode_object(text: str) -> dict[str, Any]:
     return value
 
 
-def members(text: str) -> list[Member]:
+def members(text: str, *, finite: bool = False) -> list[Member]:
     """The members of the one JSON object that `text` is, in order, repeated keys included.
 
     ValueError when it is anything else: cut, followed by more, nested too deeply, not an object.
+    With `finite` NotFinite for a number that JSON does not have.
     """
     found: list[Member] = []
     try:
@@ -51,7 +89,7 @@ def members(text: str) -> list[Member]:
         if text[at] == "}":
             at += 1
         else:
-            at = _read_members(text, at, found)
+            at = _read_members(text, at, found, _FINITE if finite else _DECODER)
     except IndexError:
         raise ValueError("the JSON text ends too early") from None
     except RecursionError:
@@ -61,14 +99,18 @@ def members(text: str) -> list[Member]:
     return found
 
 
-def _read_members(text: str, at: int, found: list[Member]) -> int:
+def _read_members(text: str, at: int, found: list[Member], decoder: json.JSONDecoder) -> int:
     while True:
         key, at = _DECODER.raw_decode(text, at)
         at = _space(text, at)
         if type(key) is not str or text[at] != ":":
             raise ValueError("a key and a colon are missing")
         start = _space(text, at + 1)
-        value, end = _DECODER.raw_decode(text, start)
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except NotFinite as error:
+            error.path = _path_to_mark(key, _MARKING.raw_decode(text, start)[0])
+            raise
         found.append(Member(key, value, start, end))
         if len(found) > MEMBERS_MAX:
             raise ValueError(f"more than {MEMBERS_MAX} members")
@@ -78,6 +120,20 @@ def _read_members(text: str, at: int, found: list[Member]) -> int:
         if text[at] != ",":
             raise ValueError("a comma is missing")
         at = _space(text, at + 1)
+
+
+def _path_to_mark(key: str, value: Any) -> str:
+    """Where the first NotAnInteger stands; the key alone when a repeated key has hidden it."""
+    left = [(key, value)]
+    while left:
+        path, value = left.pop()
+        if type(value) is NotAnInteger:
+            return path
+        if type(value) is dict:
+            left += [(f"{path}.{name}", value[name]) for name in reversed(value)]
+        elif type(value) is list:
+            left += [(f"{path}[{index}]", value[index]) for index in reversed(range(len(value)))]
+    return key
 
 
 def exact(text: str) -> Any:
@@ -125,6 +181,22 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
+def _refuse(literal: str) -> Any:
+    raise NotFinite(literal)
+
+
+def _finite(literal: str) -> float:
+    value = float(literal)
+    return value if math.isfinite(value) else _refuse(literal)
+
+
+def _marked(literal: str) -> Any:
+    value = float(literal)
+    return value if math.isfinite(value) else NotAnInteger(literal)
+
+
+_FINITE = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_finite)
+_MARKING = json.JSONDecoder(strict=False, parse_constant=NotAnInteger, parse_float=_marked)
 _EXACT = json.JSONDecoder(
     parse_float=NotAnInteger,
     parse_constant=NotAnInteger,

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel.errors import InvalidInput
-from kernel.usage.json_text import Member, members
+from kernel.usage.json_text import Member, NotFinite, members
 
 CHOICES_MAX = 128
 OUTPUT_TOKENS_MAX = 100_000_000
+FIELD_CHARS_MAX = 200
 
 
 _TIER = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -49,11 +50,15 @@ class PreparedRequest:
 def read_request(raw: bytes) -> ChatRequest:
     """Check the caller's body as far as this product reads it. InvalidInput names the field (A1).
 
-    A key given twice at the top level is refused: two readers could see two different requests.
+    A key given twice at the top level is refused: two readers could see two different requests. So
+    are NaN, Infinity and 1e999: they are no JSON, and readers differ about them.
     """
     try:
         text = raw.decode("utf-8")
-        found = members(text)
+        found = members(text, finite=True)
+    except NotFinite as error:
+        field = error.path[:FIELD_CHARS_MAX]
+        raise InvalidInput(f"{field}: {error}", field=field) from None
     except ValueError as error:
         raise InvalidInput(f"the body must be one JSON object: {error}", field="body") from None
     parts = {part.key: part for part in found}

@@ -1,6 +1,7 @@
 """Request bodies: only model and wish for usage change; doubtful bodies name their field."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel.errors import InvalidInput
+from kernel.usage.json_text import has_more_values
 from kernel.usage.request_body import PreparedRequest, prepare_request, read_request
+from kernel.usage.submissions import check_values
 
 
 def prepare(body: str, **options: Any) -> PreparedRequest:
@@ -94,12 +97,59 @@ def test_limits_choices_and_tier_are_read_for_the_hold():
         (b'{"model":"m","max_tokens":"10"}', "max_tokens"),
         (b'{"model":"m","max_completion_tokens":1.5}', "max_completion_tokens"),
         (b'{"model":"m","service_tier":5}', "service_tier"),
+        (b'{"model":"m","temperature":NaN}', "temperature"),
+        (b'{"model":"m","temperature":Infinity}', "temperature"),
+        (b'{"model":"m","temperature":-Infinity}', "temperature"),
+        (b'{"model":"m","temperature":1e999}', "temperature"),
+        (b'{"model":"m","temperature":-1.5E+400}', "temperature"),
+        (b'{"model":"m","a":[1,{"b":[0.5,NaN]},Infinity]}', "a[1].b[1]"),
+        (b'{"model":"m","a":{"b":NaN,"b":1}}', "a"),
+        (b'{"model":NaN}', "model"),
     ],
 )
 def test_a_body_that_cannot_be_trusted_names_the_field(body: bytes, field: str):
     with pytest.raises(InvalidInput) as caught:
         read_request(body)
     assert caught.value.field == field
+
+
+def test_a_number_that_json_does_not_have_is_quoted_and_text_about_it_passes():
+    with pytest.raises(InvalidInput, match=r"^a\[0\]: 1e999 is no number in JSON$"):
+        read_request(b'{"model":"m","a":[1e999]}')
+    body = '{"model":"real-1","a":["NaN","Infinity",1e308,-1e-999,0.0]}'
+    assert prepare(body) == PreparedRequest(body.encode(), False)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("[]", 1),
+        ("[1,2,[3],{}]", 6),
+        ('{"a":1,"b":[0,0]}', 4),
+        ('{"a":",[{,,,[[[","b\\",[":["\\\\"]}', 3),
+        ('["\\",",1]', 2),
+    ],
+)
+def test_values_are_counted_outside_of_strings_without_decoding(text: str, values: int):
+    assert not has_more_values(text.encode(), most=values)
+    assert has_more_values(text.encode(), most=values - 1)
+
+
+@pytest.mark.parametrize(
+    "tiny", [b"[],", b"{},", b'"",', b"0,", b'{"a":[]},', b'"," '], ids=lambda tiny: tiny.decode()
+)
+def test_millions_of_tiny_values_are_refused_before_they_are_decoded(tiny: bytes):
+    raw = b'{"model":"m","messages":[' + tiny * (10_000_000 // len(tiny)) + b"0]}"
+    started = time.process_time()
+    with pytest.raises(InvalidInput, match="at most 100000 JSON values") as caught:
+        check_values(raw)
+    assert time.process_time() - started < 3
+    assert (caught.value.field, caught.value.error_code) == ("body", "body_too_complex")
+
+
+def test_a_long_text_full_of_commas_and_brackets_is_no_long_list():
+    raw = b'{"model":"m","messages":["' + b"[1, {2}, \\n " * 800_000 + b'"]}'
+    check_values(raw)
 
 
 @given(

@@ -48,7 +48,7 @@ SETTINGS: dict[str, Setting] = {
     "request_head_bytes_max": Setting(64 * KIB, KIB, MIB, "request line and headers"),
     "request_head_seconds": Setting(15, 1, 300, "a request's head, from its first byte to its end"),
     "request_body_seconds": Setting(120, 1, 3600, "a request's body, from the end of its head"),
-    "request_values_count_max": Setting(100_000, 1_000, 10_000_000, "JSON values of a request body"),
+    "request_values_count_max": Setting(100_000, 1_000, 10**7, "JSON values of a request body"),
     "metering_bytes_max": Setting(64 * KIB, KIB, MIB, "raw usage kept with a request"),
     "stream_event_bytes_max": Setting(8 * MIB, KIB, 64 * MIB, "one event of a provider's stream"),
     "metered_count_max": Setting(1_000_000_000, 1_000, 10**12, "of one unit; more is implausible"),

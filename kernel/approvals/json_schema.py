@@ -136,6 +136,19 @@ def _check(value: Any, field: str, depth: int) -> None:
         raise InvalidInput(f"{field} must say its type", field=f"{field}.type")
     if kind is not None and not (isinstance(kind, str) and kind in TYPES):
         raise InvalidInput(f"{field}.type must be one of {' '.join(TYPES)}", field=f"{field}.type")
+    _check_keywords(value, kind, field)
+    if kind == "object":
+        _check_object(value, field, depth)
+    elif kind == "array" and "items" in value:
+        _check(value["items"], f"{field}.items", depth + 1)
+    elif kind == "string":
+        _check_string(value, field)
+    elif kind in ("integer", "number"):
+        _check_number(value, field)
+    _check_values(value, field)
+
+
+def _check_keywords(value: dict[str, Any], kind: str | None, field: str) -> None:
     for keyword in value:
         if keyword not in KEYWORDS:
             known = f"the keyword {keyword[:80]!r} is not supported here"
@@ -146,15 +159,6 @@ def _check(value: Any, field: str, depth: int) -> None:
     for keyword in ("title", "description"):
         if not isinstance(value.get(keyword, ""), str):
             raise InvalidInput(f"{field}.{keyword} must be text", field=f"{field}.{keyword}")
-    if kind == "object":
-        _check_object(value, field, depth)
-    elif kind == "array" and "items" in value:
-        _check(value["items"], f"{field}.items", depth + 1)
-    elif kind == "string":
-        _check_string(value, field)
-    elif kind in ("integer", "number"):
-        _check_number(value, field)
-    _check_values(value, field)
 
 
 def _check_object(value: dict[str, Any], field: str, depth: int) -> None:
@@ -236,7 +240,7 @@ def _translated(pattern: str) -> str:
     `$` means the very end, as in JSON Schema, not the place before a last line feed.
     """
     parts: list[str] = []
-    in_class, at = False, 0
+    class_at, at = -1, 0  # where the character class around `at` starts
     while at < len(pattern):
         one = pattern[at]
         after = pattern[at + 1 : at + 2]
@@ -246,10 +250,12 @@ def _translated(pattern: str) -> str:
             parts.append(one + after)
             at += 2
             continue
-        if in_class:
-            in_class = one != "]" or pattern[at - 1] == "["
+        if class_at >= 0:
+            # A ] that comes first is one of the characters.
+            if one == "]" and pattern[class_at:at] not in ("[", "[^"):
+                class_at = -1
         elif one == "[":
-            in_class = True
+            class_at = at
         elif one == "(" and after == "?" and pattern[at + 2 : at + 3] != ":":
             raise ValueError("of the groups (?...) only (?:...) is allowed")
         elif one == ")" and after and after in "*+{":

@@ -38,7 +38,8 @@ DONE_ALREADY = frozenset({1050, 1060, 1061, 1022, 1826, 1091, 1054})
 CONTINUATIONS = "0066_approval_continuations"
 REPLAY = "0067_delivery_dlq_replay"
 AGENT_JOBS = "0068_agent_jobs"
-OPTIONAL = frozenset({CONTINUATIONS, REPLAY, AGENT_JOBS})
+DELIVERY = "0069_delivery"
+OPTIONAL = frozenset({CONTINUATIONS, REPLAY, AGENT_JOBS, DELIVERY})
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,43 @@ class ApprovalState:
     CONSUMED = "consumed"
 
 
+class NotificationState:
+    """Names of the states of a notification."""
+
+    QUEUED = "queued"
+    SENDING = "sending"
+    WITH_EXECUTOR = "with_executor"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
+class Delivery:
+    """The four outcomes of one attempt (F2)."""
+
+    DELIVERED = "delivered"
+    REFUSED = "refused"  # the receiver said no
+    NOT_SENT = "not_sent"  # proven: no byte left
+    UNKNOWN = "unknown"  # it may have arrived; the next attempt may be a duplicate
+
+
+class DeadLetterState:
+    """Names of the states of a dead letter."""
+
+    OPEN = "open"
+    RESOLVED = "resolved"
+    ARCHIVED = "archived"
+
+
+class OperationState:
+    """Names of the states of an operation."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    PAUSED = "paused"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+
 class Owed:
     """Names of the states of a continuation."""
 
@@ -287,12 +324,25 @@ NOTIFICATION = Machine(
     name="Notification",
     column="bz_notifications.state",
     states=(
-        State("queued", "Waits to be sent.", "claim"),
-        State("sending", "Owned by a sender until its lease ends.", "the sender's fence"),
+        State("queued", "Waits to be sent at its due time.", "claim"),
+        State(
+            "sending",
+            "Owned by a sender until its lease ends.",
+            "the sender's fence; after the lease, reclaim",
+        ),
+        State("with_executor", "Its child job is an executor's to send.", "the child's end"),
         State("delivered", "The receiver acknowledged it.", ""),
-        State("dead", "Final failure; a dead letter holds it.", "replay, as a new admission"),
+        State("dead", "Final failure; a dead letter holds it.", "replay of an executor's child"),
     ),
-    moves=(),
+    moves=(
+        Move("queued", "sending", "claim", "F1"),
+        Move("sending", "delivered", "record_attempt", "F2"),
+        Move("sending", "queued", "record_attempt (to be tried again), reclaim", "F2"),
+        Move("sending", "dead", "record_attempt (final)", "F3"),
+        Move("with_executor", "delivered", "end_child", "F7"),
+        Move("with_executor", "dead", "end_child", "F3"),
+        Move("dead", "with_executor", "replay (executor)", "F4"),
+    ),
 )
 
 DEAD_LETTER = Machine(
@@ -301,13 +351,47 @@ DEAD_LETTER = Machine(
     states=(
         State("open", "Waits for an operator.", "replay or archive"),
         State("resolved", "Replayed; stays so for good.", ""),
-        State("archived", "Set aside with a reason.", ""),
+        State("archived", "Set aside with a reason.", "restore"),
     ),
-    moves=(),
+    moves=(
+        Move("open", "resolved", "resolve (after the one admission)", "F5, F6"),
+        Move("open", "archived", "archive", "F9"),
+        Move("archived", "open", "restore", "F9"),
+    ),
 )
 
-MACHINES = (RESULT, BILLING, JOB, TOOL_CALL, APPROVAL, CONTINUATION)
-LATER_MACHINES = (NOTIFICATION, DEAD_LETTER)
+OPERATION = Machine(
+    name="Operation",
+    column="bz_operations.state",
+    states=(
+        State("planned", "The set is frozen; nothing was done.", "apply or cancel"),
+        State("running", "Items are worked off at its rate.", "its last item, pause or cancel"),
+        State("paused", "Stopped by a person; what is done stays done.", "resume or cancel"),
+        State("done", "Every item has its outcome.", ""),
+        State("cancelled", "Ended by a person; the rest was not touched.", ""),
+    ),
+    moves=(
+        Move("planned", "running", "apply", "F9"),
+        Move("running", "paused", "pause", "F9"),
+        Move("paused", "running", "resume", "F9"),
+        Move("running", "done", "work (after the last item)", "F9"),
+        Move("planned", "cancelled", "cancel", "F9"),
+        Move("running", "cancelled", "cancel", "F9"),
+        Move("paused", "cancelled", "cancel", "F9"),
+    ),
+)
+
+MACHINES = (
+    RESULT,
+    BILLING,
+    JOB,
+    TOOL_CALL,
+    APPROVAL,
+    CONTINUATION,
+    NOTIFICATION,
+    DEAD_LETTER,
+    OPERATION,
+)
 
 RESULT_STATES = tuple(state.name for state in RESULT.states)
 BILLING_STATES = tuple(state.name for state in BILLING.states)

@@ -1,4 +1,4 @@
-"""Rows of notifications and dead letters (F).
+"""Rows of notifications, attempts, destinations, alert rules and dead letters (F).
 
 The replay columns of 0067 live in DeadLetterReplay.
 """
@@ -31,6 +31,11 @@ class Notification(models.Model):
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True)
     updated_at = models.DateTimeField()
+    event = IdField(max_length=64, default="", db_default="", blank=True)
+    destination_id = IdField(default="", db_default="", blank=True)
+    child_job_id = IdField(max_length=64, default="", db_default="", blank=True)
+    replay_of_id = IdField(max_length=64, default="", db_default="", blank=True)  # a dead letter
+    unknown_attempts = models.IntegerField(default=0, db_default=0)  # each may have arrived
 
     class Meta:
         db_table = "bz_notifications"
@@ -38,6 +43,11 @@ class Notification(models.Model):
             models.Index(fields=["state", "due_at", "id"], name="bz_notification_due"),
             models.Index(fields=["state", "lease_expires_at", "id"], name="bz_notification_lease"),
             models.Index(fields=["account_id", "updated_at", "id"], name="bz_notification_acct"),
+            models.Index(
+                fields=["destination_id", "state", "due_at", "id"], name="bz_notification_dest"
+            ),
+            models.Index(fields=["state", "updated_at", "id"], name="bz_notification_list"),
+            models.Index(fields=["child_job_id"], name="bz_notification_child"),
         ]
 
 
@@ -60,6 +70,10 @@ class DeadLetter(models.Model):
     created_at = models.DateTimeField()
     resolved_at = models.DateTimeField(null=True)
     updated_at = models.DateTimeField()
+    destination_id = IdField(default="", db_default="", blank=True)
+    content_type = models.CharField(max_length=120, default="", db_default="", blank=True)
+    event = IdField(max_length=64, default="", db_default="", blank=True)
+    unknown_attempts = models.IntegerField(default=0, db_default=0)  # each may have arrived
 
     class Meta:
         db_table = "bz_delivery_dlq"
@@ -81,3 +95,95 @@ class DeadLetterReplay(models.Model):
     class Meta:
         db_table = "bz_delivery_dlq"
         managed = False
+
+
+class DeadLetterGroup(models.Model):
+    """Dead letters with one error fingerprint, counted as they come and go (F9)."""
+
+    fingerprint = IdField(primary_key=True, max_length=64)
+    sample_text = models.TextField(default="")
+    channel = IdField(max_length=24, default="", blank=True)
+    total_count = models.BigIntegerField(default=0)
+    open_count = models.BigIntegerField(default=0)
+    first_seen_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "bz_dlq_groups"
+        indexes = [models.Index(fields=["last_seen_at", "fingerprint"], name="bz_dlq_group_seen")]
+
+
+class Destination(models.Model):
+    """Where notifications of an account go, over which channel, for which events (F1, F7)."""
+
+    id = IdField(primary_key=True)
+    account_id = IdField()
+    channel = IdField(max_length=24)  # webhook | email | apprise | executor
+    address = models.CharField(max_length=500)
+    sender = models.CharField(max_length=200, default="", blank=True)
+    secret_env = models.CharField(max_length=120, default="", blank=True)
+    events_text = models.TextField(default="[]")  # JSON list of event prefixes
+    allow_private = models.BooleanField(default=False)
+    active = models.BooleanField(default=True)
+    version = models.IntegerField(default=1)
+    failures = models.IntegerField(default=0)  # in a row; a delivery sets it to 0
+    closed_until_at = models.DateTimeField(null=True)  # too many failures: one probe then
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "bz_destinations"
+        indexes = [models.Index(fields=["account_id", "id"], name="bz_destination_account")]
+
+
+class DeliveryAttempt(models.Model):
+    """One attempt to send a notification and what came of it (F2). Never changes."""
+
+    id = models.BigAutoField(primary_key=True)
+    notification_id = IdField(max_length=64)
+    number = models.IntegerField()
+    outcome = IdField(max_length=16)  # delivered | refused | not_sent | unknown
+    http_status = models.IntegerField(null=True)
+    evidence_text = models.TextField(default="")
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField()
+    next_due_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "bz_delivery_attempts"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["notification_id", "number"], name="bz_delivery_attempt_number"
+            ),
+        ]
+
+
+class AlertRule(models.Model):
+    """Tells a destination about events of a kind, at most once per cooldown and account (F1)."""
+
+    id = IdField(primary_key=True)
+    event_prefix = IdField(max_length=64)
+    destination_id = IdField()
+    cooldown_seconds = models.IntegerField(default=300)
+    active = models.BooleanField(default=True)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "bz_alert_rules"
+
+
+class AlertWindow(models.Model):
+    """When a rule last spoke about one account, and how much it kept to itself since."""
+
+    id = models.BigAutoField(primary_key=True)
+    rule_id = IdField()
+    account_id = IdField()
+    fired_at = models.DateTimeField()
+    suppressed = models.IntegerField(default=0)
+
+    class Meta:
+        db_table = "bz_alert_windows"
+        constraints = [
+            models.UniqueConstraint(fields=["rule_id", "account_id"], name="bz_alert_window"),
+        ]

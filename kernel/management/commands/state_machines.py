@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from kernel.states import LATER_MACHINES, MACHINES, Machine
+from kernel.states import MACHINES, Machine
 
 HEAD = """# State machines
 
@@ -13,10 +13,6 @@ Made by `manage.py state_machines` from `kernel/states.py`; do not edit. A test 
 
 A row moves only by compare-and-set: the verb names the states it may start from, and finds out
 whether it was the one that moved the row. A state that nothing moves a row out of is final.
-"""
-LATER = """## Later
-
-These states are named already; their verbs, and with them the moves, come with their features.
 """
 
 
@@ -42,8 +38,7 @@ class Command(BaseCommand):
 
 def render() -> str:
     """The whole document."""
-    parts = [HEAD, *(_machine(each) for each in MACHINES)]
-    return "\n".join([*parts, LATER, *(_later(each) for each in LATER_MACHINES)])
+    return "\n".join([HEAD, *(_machine(each) for each in MACHINES)])
 
 
 def _machine(machine: Machine) -> str:
@@ -66,12 +61,6 @@ def _machine(machine: Machine) -> str:
             *_diagram(machine),
             "",
         ]
-    )
-
-
-def _later(machine: Machine) -> str:
-    return "\n".join(
-        [f"### {machine.name}", "", f"Column `{machine.column}`.", "", *_states(machine), ""]
     )
 
 

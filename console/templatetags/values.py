@@ -2,12 +2,14 @@
 
 import json
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from django import template
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from console import formats
@@ -52,12 +54,22 @@ def icon(name: str, label: str = "") -> SafeString:
         return format_html(
             '<svg class="icon" role="img" aria-label="{}"><use href="#i-{}"/></svg>', label, name
         )
+    return _decoration(name)
+
+
+@lru_cache(maxsize=128)
+def _decoration(name: str) -> SafeString:
     return format_html('<svg class="icon" aria-hidden="true"><use href="#i-{}"/></svg>', name)
 
 
 @register.simple_tag
 def status(name: str, reason: str = "") -> SafeString:
     """{% status request.result_state %}: icon and word; `reason` is a code such as no_usage."""
+    return _badge(name, reason, get_language())
+
+
+@lru_cache(maxsize=1024)  # a list shows the same few badges a hundred times
+def _badge(name: str, reason: str, _language: str | None) -> SafeString:
     look = status_of(name)
     extra = format_html(' <span class="badge-reason">{}</span>', to_html(reason)) if reason else ""
     return format_html(

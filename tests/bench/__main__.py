@@ -1,40 +1,44 @@
-"""python -m tests.bench [--quick] [--rows N]: measures everything and writes docs/benchmarks.md."""
+"""python -m tests.bench [--quick] [--rows N] [--only PART]: measures, writes docs/benchmarks.md."""
 
 import argparse
 import os
 import platform
 import secrets
 import sys
+import time
 from pathlib import Path
 
-from tests.bench import report
+from tests.bench import document
 from tests.support.mariadb_server import private_server
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+BUFFER_POOL_MIB = 2048
 
 
 def main() -> int:
-    """Run the parts one after another on one private server."""
+    """Run the parts one after another on one private server; each is written when it is there."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer calls; writes nothing")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the large table")
-    parser.add_argument("--only", default="", help="gateway, streams, settlement, pages or start")
+    parser.add_argument("--quick", action="store_true", help="a minute; writes nothing")
+    parser.add_argument("--rows", type=int, default=0, help="rows of the large table")
+    parser.add_argument("--only", default="", choices=("", *document.ORDER), help="one part")
     options = parser.parse_args()
-    with private_server(buffer_pool_mib=1024) as server:
+    started = time.monotonic()
+    with private_server(buffer_pool_mib=BUFFER_POOL_MIB) as server:
         os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
         os.environ["DJANGO_SECRET_KEY"] = secrets.token_hex(16)
-        with server.schema() as url:
-            os.environ["BAILING_TEST_DATABASE_URL"] = url
-            from tests.bench import run
+        os.environ["BAILING_TEST_DATABASE_URL"] = server.url("none_yet")
+        from tests.bench import run
 
-            found = run.everything(
-                server, quick=options.quick, rows=options.rows, only=options.only
-            )
-    text = report.render(found, machine=_machine(), server=str(server))
-    print(text)
-    if not options.quick and not options.only:
-        OUT.write_text(text, encoding="utf-8")
-        print(f"written: {OUT.name}", file=sys.stderr)
+        rows = options.rows or (run.QUICK_ROWS if options.quick else 1_000_000)
+        head = document.head(machine=_machine(), server=str(server.version))
+        for name, text in run.sections(server, quick=options.quick, rows=rows, only=options.only):
+            print(text, flush=True)
+            if not options.quick:
+                old = OUT.read_text(encoding="utf-8") if OUT.exists() else ""
+                OUT.write_text(document.replaced(old, head, name, text), encoding="utf-8")
+    if options.quick:
+        print(run.QUICK_LEAVES_OUT)
+    print(f"{time.monotonic() - started:.0f} s in all", file=sys.stderr)
     return 0
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import httptools
@@ -27,6 +27,12 @@ class Load:
         return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
 
 
+def together(loads: Sequence[Load]) -> Load:
+    """Several runs as one."""
+    calls = [span for one in loads for span in one.calls]
+    return Load(sum(one.seconds for one in loads), calls, sum(one.errors for one in loads))
+
+
 class _Answer:
     """Reads one HTTP answer; knows when it is over."""
 
@@ -49,18 +55,17 @@ def post(path: str, body: bytes, *, host: str, headers: dict[str, str]) -> bytes
 
 
 async def run(
-    *, host: str, port: int, clients: int, calls: int, message: Callable[[int], bytes]
+    *, host: str, port: int, clients: int, seconds: float, message: Callable[[], bytes]
 ) -> Load:
-    """`calls` requests over `clients` connections, as fast as they come back."""
+    """Requests over `clients` connections, as fast as they come back, for `seconds`."""
     load = Load()
-    numbers = iter(range(calls))
+    started = time.perf_counter()
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection(host, port)
         try:
-            for number in numbers:
-                started = time.perf_counter()
-                writer.write(message(number))
+            while (sent := time.perf_counter()) < started + seconds:
+                writer.write(message())
                 answer = _Answer()
                 while not answer.done:
                     data = await reader.read(65536)
@@ -68,31 +73,44 @@ async def run(
                         load.errors += 1
                         return
                     answer.parser.feed_data(data)
-                load.calls.append((time.perf_counter() - started) * 1000)
+                load.calls.append((time.perf_counter() - sent) * 1000)
                 load.errors += answer.status != 200
         finally:
             writer.close()
 
-    started = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))
     load.seconds = time.perf_counter() - started
     return load
 
 
-async def stream(*, host: str, port: int, message: bytes, leave_after: int | None) -> bool:
-    """Open one stream; read to its end, or leave after so many reads. True when it ended whole."""
+@dataclass(slots=True)
+class Open:
+    """How many streams are open now, and at most were: from the answer's head to its end."""
+
+    now: int = 0
+    peak: int = 0
+
+
+async def stream(
+    *, host: str, port: int, message: bytes, opened: Open, leave_at: int | None = None
+) -> bool:
+    """Read one stream to its end (True), or leave once `leave_at` streams have been open."""
     reader, writer = await asyncio.open_connection(host, port)
+    answer, is_open = _Answer(), False
     try:
         writer.write(message)
-        answer, reads = _Answer(), 0
         while not answer.done:
             data = await reader.read(65536)
             if not data:
                 return False
             answer.parser.feed_data(data)
-            reads += 1
-            if leave_after is not None and reads >= leave_after:
+            if not is_open:
+                is_open = True
+                opened.now += 1
+                opened.peak = max(opened.peak, opened.now)
+            if leave_at is not None and opened.peak >= leave_at:
                 return False
-        return True
+        return answer.status == 200
     finally:
+        opened.now -= is_open
         writer.close()

@@ -1,6 +1,5 @@
 """The product under test in its own process: `manage.py standalone` on a private schema."""
 
-import json
 import os
 import re
 import secrets
@@ -17,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# The same for each start of a run: a second start must find nothing to change.
+SECRET_KEY, ADMIN_PASSWORD, TOKEN = (secrets.token_hex(16) for _ in range(3))
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
 
@@ -39,14 +40,11 @@ class Product:
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
         return int(found.group(1)) / 1024 if found else 0.0
 
-    def get(self, path: str) -> dict[str, object]:
-        request = urllib.request.Request(
-            f"http://{self.host}:{self.port}{path}",
-            headers={"Authorization": f"Bearer {self.token}"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            value: dict[str, object] = json.loads(answer.read())
-            return value
+    def cpu_seconds(self) -> float:
+        """Processor time the process has used, all threads."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii")
+        user, system = stat.rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def environment(url: str, directory: str, **more: str) -> dict[str, str]:
@@ -58,37 +56,46 @@ def environment(url: str, directory: str, **more: str) -> dict[str, str]:
         "BAILING_DATABASE_URL": url,
         "BAILING_VAR_DIR": directory,
         "BAILING_DEMO": "1",
-        "DJANGO_SECRET_KEY": secrets.token_hex(16),
-        "BAILING_ADMIN_PASSWORD": secrets.token_hex(16),
+        "DJANGO_SECRET_KEY": SECRET_KEY,
+        "BAILING_ADMIN_PASSWORD": ADMIN_PASSWORD,
+        "BAILING_API_TOKEN": TOKEN,
         **more,
     }
 
 
 @contextmanager
-def running(url: str, *, latency_ms: int = 0, chunk_ms: int = 0) -> Iterator[Product]:
-    """Start the product on the schema `url` ('' = embedded SQLite) and wait until it is ready."""
-    token = secrets.token_hex(16)
-    with tempfile.TemporaryDirectory(prefix="bz-bench-") as directory:
+def running(
+    url: str, *, directory: str = "", latency_ms: int = 0, chunk_ms: int = 0
+) -> Iterator[Product]:
+    """Start the product on the schema `url` ('' = embedded SQLite) and wait until it is ready.
+
+    `directory` keeps its files for a later start; without one they are thrown away.
+    """
+    with tempfile.TemporaryDirectory(prefix="bz-bench-") as own:
         env = environment(
             url,
-            directory,
-            BAILING_API_TOKEN=token,
+            directory or own,
             BAILING_DEMO_PORT=str(free_port()),
             BAILING_DEMO_LATENCY_MS=str(latency_ms),
             BAILING_DEMO_CHUNK_MS=str(chunk_ms),
         )
         manage(env, "db_init")
-        port = free_port()
+        port, log = free_port(), Path(own) / "standalone.log"
         started = time.monotonic()
-        process = subprocess.Popen(
-            [sys.executable, "manage.py", "standalone", "--port", str(port)],
-            cwd=ROOT,
-            env=env,
-            stdout=subprocess.DEVNULL,
-        )
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "manage.py", "standalone", "--port", str(port)],
+                cwd=ROOT,
+                env=env,
+                stdout=output,
+                stderr=output,
+            )
         try:
             _wait_until_ready(port, process)
-            yield Product("127.0.0.1", port, token, process, time.monotonic() - started)
+            yield Product("127.0.0.1", port, TOKEN, process, time.monotonic() - started)
+        except RuntimeError as error:
+            error.add_note(log.read_text(errors="replace")[-2000:])
+            raise
         finally:
             process.terminate()
             process.wait(60)

@@ -1,6 +1,7 @@
-"""The parts of the benchmark, in order. Imported after the environment names the database."""
+"""The parts of the benchmark. Imported after the environment names the database."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import django
 
@@ -8,52 +9,81 @@ django.setup()
 
 from django.db import connections  # noqa: E402  - Django must be set up first
 
-from kernel import schema  # noqa: E402
-from kernel.models import Request  # noqa: E402
-from tests.bench import gateway, product, streams, tables  # noqa: E402
+from tests.bench import (  # noqa: E402
+    gateway,
+    pages,
+    report,
+    settlement,
+    start,
+    streams,
+)
+from tests.bench.noise import stamped  # noqa: E402
 from tests.support.mariadb_server import Server  # noqa: E402
 
-SMALL_ROWS = 10_000
-SETTLED_ROWS = 20_000
-STREAMS = 1000
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    streams: int = 1000
+    settled: int = 20_000
+    settled_rounds: int = 3
+    small_rows: int = pages.SMALL_ROWS
+    page_times: int = 40
+    starts: int = 5
+    latencies_ms: tuple[int, ...] = gateway.LATENCIES_MS
+    gateway_rounds: int = 3
+    gateway_seconds: float = 4.0
 
 
-@dataclass(slots=True)
-class Found:
-    """Everything that was measured."""
+WHOLE = Size()
+QUICK = Size(
+    streams=100,
+    settled=2000,
+    settled_rounds=1,
+    small_rows=1000,
+    page_times=10,
+    starts=1,
+    latencies_ms=(0,),
+    gateway_rounds=1,
+    gateway_seconds=1.5,
+)
+QUICK_ROWS = 20_000
+QUICK_LEAVES_OUT = (
+    f"Quick: {QUICK_ROWS:,} requests instead of 1,000,000 in the table, {QUICK.streams} streams"
+    " instead of 1,000, one round of each measurement, one start on the embedded file only, no"
+    " provider that takes 100 ms, no look at the noise. Nothing is written."
+)
 
-    calls: list[gateway.Row] = field(default_factory=list)
-    opened: streams.Result | None = None
-    settled_per_second: float = 0.0
-    pages: list[tables.Page] = field(default_factory=list)
-    start_seconds: list[float] = field(default_factory=list)
 
-
-def everything(server: Server, *, quick: bool, rows: int, only: str) -> Found:
-    """Run what `only` names, or all of it; each part on its own schema."""
-    found = Found()
-    if only in ("", "start"):
-        with server.schema() as url:
-            for _ in range(3):
-                with product.running(url) as running:
-                    found.start_seconds.append(running.ready_seconds)
-    if only in ("", "gateway"):
-        with server.schema() as url:
-            found.calls = gateway.measure(url, quick=quick)
-    if only in ("", "streams"):
-        with server.schema() as url:
-            found.opened = streams.measure(url, streams=100 if quick else STREAMS)
-    if only in ("", "settlement", "pages"):
-        schema.migrate()
-        found.settled_per_second = tables.settle_per_second(2000 if quick else SETTLED_ROWS)
-    if only in ("", "pages"):
-        pattern = Request.objects.get(operation_id="pattern")
-        Request.objects.filter(operation_id__startswith="copy-").delete()
-        small = 1000 if quick else SMALL_ROWS
-        tables.grow(pattern, small)
-        found.pages += tables.pages(small)
-        Request.objects.filter(operation_id__startswith="copy-").delete()
-        tables.grow(pattern, rows)
-        found.pages += tables.pages(rows)
-    connections.close_all()
-    return found
+def sections(server: Server, *, quick: bool, rows: int, only: str) -> Iterator[tuple[str, str]]:
+    """(name, its section of the document) of each part, as soon as it is measured."""
+    size = QUICK if quick else WHOLE
+    parts: dict[str, Callable[[], str]] = {
+        "settlement": lambda: report.settlement_text(
+            settlement.measure(server, count=size.settled, rounds=size.settled_rounds)
+        ),
+        "pages": lambda: report.pages_text(
+            pages.measure(server, count=rows, small=size.small_rows, times=size.page_times)
+        ),
+        "streams": lambda: report.streams_text(streams.measure(server, streams=size.streams)),
+        "start": lambda: report.start_text(start.measure(server, times=size.starts)),
+        "gateway": lambda: report.gateway_text(
+            gateway.measure(
+                server,
+                latencies=size.latencies_ms,
+                rounds=size.gateway_rounds,
+                seconds=size.gateway_seconds,
+            )
+        ),
+    }
+    for name, part in parts.items():
+        if only not in ("", name):
+            continue
+        if quick:
+            yield name, part()
+            continue
+        with stamped(server) as stamp:
+            text = part()
+            connections.close_all()
+        yield name, f"{text}\n{stamp.text()}\n"

@@ -1,86 +1,107 @@
 """Many streams open at once in one process, 30 % of the clients leaving: all saved and settled."""
 
 import asyncio
+import contextlib
 import json
 import time
 from dataclasses import dataclass
 
 from tests.bench import load, product
+from tests.support.mariadb_server import Server
 
 BODY = json.dumps(
     {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "Tell me a lot"}]}
 ).encode()
 CHUNK_MS = 400
+WARM_UP_STREAMS = 20
+SETTLED_SECONDS_MAX = 120.0
+COUNTS = """
+SELECT COUNT(*), SUM(result_state = 'complete' AND billing_state = 'settled'),
+  (SELECT COUNT(*) FROM bz_usage_ledger),
+  (SELECT SUM(amount_nano) FROM bz_usage_ledger) = (SELECT SUM(consumed_nano)
+    FROM bz_usage_accounts)
+FROM bz_usage_requests
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of the streams."""
+    """What became of the streams; `settled` counts requests with exactly their ledger row."""
 
     streams: int
+    open_peak: int
     left: int
     whole: int
+    settled: int
     seconds: float
     memory_before_mib: float
     memory_peak_mib: float
-    pending_after: int
 
 
-def measure(url: str, *, streams: int) -> Result:
-    """Open all at once; every third client leaves; wait until the product has no work left."""
-    with product.running(url, chunk_ms=CHUNK_MS) as running:
-        before = running.memory_mib()
-        peak = [before]
-
-        async def all_streams() -> list[bool]:
-            async def watch() -> None:
-                while True:
-                    peak[0] = max(peak[0], running.memory_mib())
-                    await asyncio.sleep(0.2)
-
-            watcher = asyncio.create_task(watch())
-            tasks = []
-            for number in range(streams):
-                message = load.post(
-                    "/v1/chat/completions",
-                    BODY,
-                    host=running.host,
-                    headers=running.headers(f"stream-{number}"),
-                )
-                leave = 2 if number % 10 < 3 else None
-                tasks.append(
-                    load.stream(
-                        host=running.host, port=running.port, message=message, leave_after=leave
-                    )
-                )
-            ends = await asyncio.gather(*tasks)
-            watcher.cancel()
-            return ends
-
+def measure(server: Server, *, streams: int) -> Result:
+    """Open all, let every third client leave once all are open, wait until all is settled."""
+    with server.schema() as url, product.running(url, chunk_ms=CHUNK_MS) as running:
+        asyncio.run(_all(running, 0, WARM_UP_STREAMS, load.Open(), [0.0]))
+        opened, peak = load.Open(), [before := running.memory_mib()]
         started = time.monotonic()
-        ends = asyncio.run(all_streams())
-        states = _wait_until_settled(running, streams)
+        ends = asyncio.run(_all(running, WARM_UP_STREAMS, streams, opened, peak))
+        settled = _wait_until_settled(server, url, WARM_UP_STREAMS + streams) - WARM_UP_STREAMS
         return Result(
             streams=streams,
-            left=sum(1 for number in range(streams) if number % 10 < 3),
+            open_peak=opened.peak,
+            left=sum(_leaves(number) for number in range(streams)),
             whole=sum(ends),
+            settled=settled,
             seconds=time.monotonic() - started,
             memory_before_mib=before,
             memory_peak_mib=peak[0],
-            pending_after=streams - states,
         )
 
 
-def _wait_until_settled(running: product.Product, streams: int) -> int:
-    deadline = time.monotonic() + 120
-    unsettled = set(range(streams))
-    while unsettled and time.monotonic() < deadline:
-        for number in sorted(unsettled):
-            found = running.get(f"/usage/v1/requests/stream-{number}")
-            if (found["result_state"], found["billing_state"]) != ("complete", "settled"):
-                break
-            unsettled.discard(number)
-        else:
-            break
-        time.sleep(0.2)
-    return streams - len(unsettled)
+def _leaves(number: int) -> bool:
+    return number % 10 < 3
+
+
+async def _all(
+    running: product.Product, first: int, streams: int, opened: load.Open, peak: list[float]
+) -> list[bool]:
+    async def watch() -> None:
+        while True:
+            peak[0] = max(peak[0], running.memory_mib())
+            await asyncio.sleep(0.2)
+
+    def message(number: int) -> bytes:
+        headers = running.headers(f"stream-{first + number}")
+        return load.post("/v1/chat/completions", BODY, host=running.host, headers=headers)
+
+    watcher = asyncio.create_task(watch())
+    try:
+        return await asyncio.gather(
+            *(
+                load.stream(
+                    host=running.host,
+                    port=running.port,
+                    message=message(number),
+                    opened=opened,
+                    leave_at=streams if _leaves(number) else None,
+                )
+                for number in range(streams)
+            )
+        )
+    finally:
+        watcher.cancel()
+
+
+def _wait_until_settled(server: Server, url: str, wanted: int) -> int:
+    """How many are complete, settled and in the ledger, once all are or time is up."""
+    deadline = time.monotonic() + SETTLED_SECONDS_MAX
+    with contextlib.closing(server.connect(url.rsplit("/", 1)[1])) as connection:
+        cursor = connection.cursor()
+        while True:
+            cursor.execute(COUNTS)
+            rows, settled, ledger, agrees = cursor.fetchone()
+            if (rows, settled, ledger, agrees) == (wanted, wanted, wanted, 1):
+                return wanted
+            if time.monotonic() > deadline:
+                return int(min(settled or 0, ledger)) if agrees else 0
+            time.sleep(0.2)

@@ -1,0 +1,160 @@
+"""Jobs from the outside: submitted once per request id, cancelled with their questions (D1, C8)."""
+
+import json
+from typing import Any
+
+from kernel import approvals, audit, clock, schema
+from kernel.conf import conf
+from kernel.errors import Conflict, Forbidden, InvalidInput, NotFound, TooLarge
+from kernel.ids import check_id
+from kernel.jobs.routes import AGENT, get_route
+from kernel.models import Account, Route, Service, ToolCall
+from kernel.state import JobRecord, NewJob, RuntimeStateStore
+from kernel.states import CallState
+from kernel.transactions import reading, requires_transaction
+
+INPUT_KINDS = ("prompt", "messages")
+ROLES = ("system", "user", "assistant")
+MESSAGE_KEYS = {"role", "content"}
+
+
+def submit_job(
+    *,
+    store: RuntimeStateStore,
+    account_id: str,
+    request_id: str,
+    route_id: str,
+    input: Any,
+    actor: audit.Actor,
+) -> tuple[JobRecord, bool]:
+    """The job of (account, request id), and whether it was made just now: queued, audited (D1).
+
+    `input` is plain JSON: for agents {"prompt": text} or {"messages": [{"role", "content"}, ...]},
+    for executors any object. A repeat finds its job whatever became of the route since. A paused
+    route takes jobs; they wait in the queue.
+
+    InvalidId, InvalidInput (input), TooLarge; NotFound `route_not_found`; Forbidden
+    `account_closed`; Conflict `route_inactive`, `job_conflict`; Unavailable without 0068.
+    """
+    schema.require(schema.AGENT_JOBS)
+    check_id(request_id, field="request_id")
+    route = get_route(route_id=route_id)
+    text = canonical_input(input, target=route.target)
+    try:
+        store.find(account_id=account_id, request_id=request_id)
+    except NotFound:
+        _check_open(account_id, route)
+    job = NewJob(
+        account_id=account_id,
+        request_id=request_id,
+        route_id=route.id,
+        target=route.target,
+        input_text=text,
+    )
+    return store.submit(job=job, actor=actor)
+
+
+def cancel_job(
+    *,
+    store: RuntimeStateStore,
+    job_id: str,
+    actor: audit.Actor,
+    reason: str,
+    account_id: str = "",
+) -> JobRecord:
+    """Cancel a job that has not ended, audited (D1).
+
+    Its open questions, unused grants and unsent calls end in the same transaction (C8); a call that
+    was sent stays uncertain until an operator resolves it. With `account_id`, another account's job
+    is NotFound. Conflict `job_finished`. A cancelled job stays so.
+    """
+    if account_id and store.get(job_id=job_id).account_id != account_id:
+        raise NotFound(f"no job {job_id}", job_id=job_id)
+    return store.cancel(
+        job_id=job_id,
+        actor=actor,
+        reason=reason,
+        also=lambda: end_open_work_in_tx(job_id=job_id, actor=actor, reason=reason),
+    )
+
+
+@requires_transaction
+def end_open_work_in_tx(*, job_id: str, actor: audit.Actor, reason: str) -> None:
+    """Void a job's questions and grants, and fail its calls that were not sent (C8)."""
+    approvals.void_in_tx(job_id=job_id, actor=actor, reason=reason)
+    now = clock.db_now()
+    ToolCall.objects.filter(job_id=job_id, state=CallState.PROPOSED).update(
+        state=CallState.FAILED, error_code="cancelled", finished_at=now, updated_at=now
+    )
+
+
+@reading
+def _check_open(account_id: str, route: Route) -> None:
+    """Whether this account may start a new job on this route now."""
+    account = Account.objects.filter(id=account_id).first()
+    if account is None:
+        raise NotFound(f"no account {account_id}")
+    if not account.active:
+        raise Forbidden(f"account {account_id} is closed", code="account_closed")
+    if not route.active:
+        raise Conflict(
+            f"The route {route.id} is out of use.",
+            code="route_inactive",
+            next_action="Use another route, or ask an operator.",
+        )
+    if route.target != AGENT:
+        return
+    service = Service.objects.filter(id=route.service_id).first()
+    if service is None or service.account_id not in ("", account_id):
+        raise NotFound("no such route for this account", code="route_not_found", field="route")
+    if not service.active:
+        raise Conflict(
+            f"The service of the route {route.id} is out of use.",
+            code="service_inactive",
+            next_action="Ask an operator to change the route.",
+        )
+
+
+def canonical_input(value: Any, *, target: str) -> str:
+    """The one text of a job's input: sorted keys, no spaces. InvalidInput names the place (D1)."""
+    if not isinstance(value, dict) or not value:
+        raise InvalidInput("input must be a JSON object that is not empty", field="input")
+    if target == AGENT:
+        _check_agent_input(value)
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError):
+        # A lone surrogate is a UnicodeEncodeError, hence a ValueError, too.
+        raise InvalidInput("input cannot be written as strict JSON", field="input") from None
+    if size > conf.job_input_bytes_max:
+        raise TooLarge(
+            f"the input of a job has at most {conf.job_input_bytes_max} bytes", field="input"
+        )
+    return text
+
+
+def _check_agent_input(value: dict[str, Any]) -> None:
+    (kind, *more) = value
+    if more or kind not in INPUT_KINDS:
+        raise InvalidInput("input holds either prompt or messages, nothing else", field="input")
+    if kind == "prompt":
+        _check_words(value["prompt"], field="input.prompt")
+        return
+    messages = value["messages"]
+    if not isinstance(messages, list) or not messages:
+        raise InvalidInput("messages is a list with at least one message", field="input.messages")
+    for index, each in enumerate(messages):
+        field = f"input.messages[{index}]"
+        if not isinstance(each, dict) or set(each) != MESSAGE_KEYS:
+            raise InvalidInput(f"{field} holds role and content, nothing else", field=field)
+        if each["role"] not in ROLES:
+            raise InvalidInput(f"role is one of {' '.join(ROLES)}", field=f"{field}.role")
+        _check_words(each["content"], field=f"{field}.content")
+
+
+def _check_words(value: Any, *, field: str) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidInput(f"{field} is a text that is not empty", field=field)

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from console.asgi import create_application, tick_for_ever
-from console.protocol import BoundedHeadProtocol
+from console.protocol import BoundedProtocol
 from kernel import schema
 from kernel.conf import conf
 from kernel.demo import data as demo_data
@@ -24,6 +24,8 @@ from kernel.errors import KernelError
 from kernel.kernel import Kernel
 from kernel.startup import apply_environment
 
+# Told apart from a start that failed (1), so that whoever supervises can tell.
+EXIT_LEFT_WORK = 3
 CURL = """\
   curl -s {address}/v1/chat/completions \\
     -H "Authorization: Bearer $(sed -n 's/^BAILING_API_TOKEN=//p' .env)" \\
@@ -32,7 +34,11 @@ CURL = """\
 
 
 class Command(BaseCommand):
-    help = "Run the console, the API, maintenance and background work in one process."
+    help = (
+        "Run the console, the API, maintenance and background work in one process. Exit codes: 0"
+        " closed cleanly, 1 did not start or ended by itself, 3 the close budget ran out with work"
+        " left, which it names."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
@@ -77,7 +83,7 @@ class Command(BaseCommand):
             uvicorn.Config(
                 create_application(kernel),
                 loop="none",
-                http=BoundedHeadProtocol,
+                http=BoundedProtocol,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -107,13 +113,14 @@ class Command(BaseCommand):
         await serving
         if not was_asked:
             raise CommandError("The web server ended by itself; see the log.")
-        if report.drained:
-            self.stdout.write(f"Closed cleanly in {report.seconds:.1f} s.")
-        else:
-            self.stdout.write(
-                f"The close budget of {conf.close_budget_seconds} s ran out; left: {report.left}."
-                " What was sent and not saved becomes unknown and is shown on Home."
+        if not report.drained:
+            left = ", ".join(f"{count} {kind}" for kind, count in sorted(report.left.items()))
+            raise CommandError(
+                f"The close budget of {conf.close_budget_seconds} s ran out; left: {left}."
+                " What was sent and not saved becomes unknown and is shown on Home.",
+                returncode=EXIT_LEFT_WORK,
             )
+        self.stdout.write(f"Closed cleanly in {report.seconds:.1f} s.")
 
     def _welcome(self, address: str, *, demo: bool) -> None:
         lines = [

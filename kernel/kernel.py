@@ -8,12 +8,18 @@ from typing import Any
 
 from kernel import audit, clock, schema
 from kernel.access.tokens import Caller, authenticate
+from kernel.approvals.continuations import Answer, continuation_page, decide_and_carry
+from kernel.approvals.decisions import Decision, expire_page
 from kernel.conf import conf
 from kernel.errors import Unavailable
 from kernel.http import Door
 from kernel.ids import new_id
+from kernel.jobs.recovery import recovery_page
+from kernel.jobs.submissions import submit_job
+from kernel.jobs.worker import Worker
 from kernel.runtime import Background, Database, Pass
 from kernel.runtime.maintenance import Progress
+from kernel.state import DatabaseStore, JobRecord, RuntimeStateStore
 from kernel.transactions import transaction
 from kernel.usage.gateway import Gateway
 from kernel.usage.recovery import expire_leases, purge_bodies
@@ -40,11 +46,16 @@ class CloseReport:
 class Kernel:
     """One kernel instance: its own usage owner, database threads, background work and passes.
 
-    Made inside a running event loop. `loop` lets other threads hand work to it.
+    Made inside a running event loop. `loop` lets other threads hand work to it. With `worker` it
+    also runs agent jobs; without, it leaves them to other processes.
     """
 
-    def __init__(self, *, owner: str = "") -> None:
+    def __init__(
+        self, *, owner: str = "", worker: bool = False, store: RuntimeStateStore | None = None
+    ) -> None:
         self.owner = owner or new_id("krn")
+        self.store: RuntimeStateStore = store or DatabaseStore()
+        self._runs_jobs = worker
         self.background = Background()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
@@ -79,13 +90,48 @@ class Kernel:
         self.purge = self._pass(
             "purge", purge_bodies, conf.purge_interval_seconds, conf.recovery_page_rows
         )
-        self.passes = (self.recovery, self.settlement, self.purge)
+        self.continuations = self._pass(
+            "continuations",
+            continuation_page(store=self.store),
+            conf.continuation_interval_seconds,
+            conf.continuation_page_rows,
+        )
+        self.approval_expiry = self._pass(
+            "approval_expiry",
+            expire_page,
+            conf.approval_expiry_interval_seconds,
+            conf.continuation_page_rows,
+        )
+        self.job_recovery = self._pass(
+            "job_recovery",
+            recovery_page(store=self.store),
+            conf.job_recovery_interval_seconds,
+            conf.job_recovery_page_rows,
+        )
+        self.passes = (
+            self.recovery,
+            self.settlement,
+            self.purge,
+            self.approval_expiry,
+            self.continuations,
+            self.job_recovery,
+        )
+        self.worker = Worker(
+            database=self.database,
+            background=self.background,
+            gateway=self.gateway,
+            door=self.door,
+            store=self.store,
+            owner=self.owner,
+        )
         try:
             await self._check_schema()
         except BaseException:
             await self._release()
             raise
         self.loop = asyncio.get_running_loop()
+        if self._runs_jobs:
+            self.worker.start()
 
     async def _check_schema(self) -> None:
         found = await self.database.in_tx(schema.state)
@@ -166,8 +212,25 @@ class Kernel:
         return self.settlement.progress
 
     def get_continuation_progress(self) -> Progress:
-        """The latest continuation page, from memory; zeros until continuations exist (G1)."""
-        return Progress()
+        """The latest continuation page, from memory: counters only (G1)."""
+        return self.continuations.progress
+
+    async def decide(self, order: Decision) -> Answer:
+        """Record a decision and carry it through; whoever waits for its job looks at once (C2-C4).
+
+        The one function behind every door. Errors: see `approvals.decide`.
+        """
+        answer: Answer = await self.database.in_tx(decide_and_carry, order=order, store=self.store)
+        self.worker.wake()
+        return answer
+
+    async def submit_job(self, **values: Any) -> tuple[JobRecord, bool]:
+        """Queue a job, or find the one it repeats (D1). Arguments and errors: `jobs.submit_job`."""
+        found: tuple[JobRecord, bool] = await self.database.in_tx(
+            submit_job, store=self.store, **values
+        )
+        self.worker.wake()
+        return found
 
     async def close(self, drain_seconds: float | None = None) -> CloseReport:
         """Stop intake, drain started work, close resources: one shared deadline (G3).
@@ -181,8 +244,10 @@ class Kernel:
         self.background.stop_intake()
         if self._closed or self.loop is None:
             return CloseReport(True, 0.0)
+        self.worker.stop_claiming()
         deadline = asyncio.get_running_loop().time() + budget
-        drained = await self.background.drain(deadline)
+        claimed = await self.worker.stopped(deadline)
+        drained = await self.background.drain(deadline) and claimed
         if drained:
             await self.gateway.stop_renewing()
         drained = await self.database.drain(deadline) and drained
@@ -197,6 +262,7 @@ class Kernel:
         return CloseReport(True, time.monotonic() - started)
 
     async def _release(self) -> None:
+        await self.worker.stop()
         await self.gateway.stop_renewing()
         await self.door.aclose()
         self.database.close()

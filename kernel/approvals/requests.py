@@ -136,6 +136,16 @@ def void_in_tx(*, job_id: str, actor: audit.Actor, reason: str) -> int:
 
 
 @requires_transaction
+def cancel_in_tx(*, approval_id: str, actor: audit.Actor, reason: str) -> bool:
+    """Cancel one open question or unused grant: its call is not made. False when it is neither."""
+    row = _locked(approval_id)
+    if row.state not in APPROVAL.moves_to(ApprovalState.CANCELLED, by="void"):
+        return False
+    _cancel(row, actor=actor, reason=reason)
+    return True
+
+
+@requires_transaction
 def replace_in_tx(
     *, approval_id: str, question: Question, reason: str, actor: audit.Actor = AGENT
 ) -> Approval:

@@ -1,11 +1,18 @@
-"""The demo service and its price, so that the first request works without any API key."""
+"""The demo's rows: a service with a price, a tool, a route, and one job that waits for a person.
+
+So the first request works without any API key, and the first look at the console finds a decision.
+"""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from kernel.audit import Actor
+from kernel.demo.answers import CURRENCIES, TOOL
 from kernel.demo.launcher import MODEL
-from kernel.errors import NotFound
+from kernel.errors import Conflict, NotFound, Unavailable
+from kernel.jobs import change_tool, create_route, create_tool, get_route, get_tool, submit_job
 from kernel.models import Service
+from kernel.state import RuntimeStateStore
 from kernel.transactions import reading
 from kernel.usage.catalog import add_price, add_service, change_service, get_service
 
@@ -15,6 +22,38 @@ PORT = 18901
 OUTPUT_TOKENS_MAX = 1024
 # In USD per million tokens; made up, as the provider is.
 RATES = {"input": "0.50", "output": "1.50"}
+ROUTE = "refunds"
+APPROVAL_SECONDS = 7 * 86_400
+# The job of the first start: it stops at its refund, which a person decides about.
+REQUEST = "demo-refund-1001"
+PROMPT = "Refund order 1001: the parcel never arrived. The customer paid 4200 EUR."
+INSTRUCTIONS = "You look after orders. Use your tools; say in one sentence what you did."
+TOOL_FIELDS = {
+    "description": "Refund an order, in whole currency units.",
+    "method": "POST",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "order_id": {"type": "string", "maxLength": 40},
+            "amount": {"type": "number", "minimum": 0.01},
+            "currency": {"type": "string", "enum": list(CURRENCIES)},
+        },
+        "required": ["order_id", "amount", "currency"],
+    },
+    "policy": {
+        "default": "approval",
+        "risk": "medium",
+        "rules": [
+            {
+                "when": {"argument": "amount", "is": "number", "op": ">", "value": 100},
+                "then": "approval",
+                "risk": "high",
+            }
+        ],
+    },
+    "effect": "Refund {amount} {currency} for order {order_id}.",
+    "allow_private": True,
+}
 DEMO = Actor("system", "demo")
 REAL_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
 
@@ -64,6 +103,54 @@ def ensure_demo_service(*, provider_url: str) -> None:
             actor=DEMO,
             base_url=base_url,
             reason="the demo provider got another port",
+        )
+
+
+def ensure_demo_agent(*, url: str, account_id: str, store: RuntimeStateStore) -> None:
+    """Add the demo's tool and route, or point the tool at the present address of its service.
+
+    At the first start one job asks for a refund. Nothing happens while migration 0068 is absent.
+    """
+    with suppress(Unavailable):
+        _ensure_tool(url=f"{url}/refunds")
+        try:
+            get_route(route_id=ROUTE)
+        except NotFound:
+            create_route(
+                route_id=ROUTE,
+                actor=DEMO,
+                service_id=SERVICE,
+                instructions=INSTRUCTIONS,
+                tools=[TOOL],
+                approval_seconds=APPROVAL_SECONDS,
+            )
+        try:
+            store.find(account_id=account_id, request_id=REQUEST)
+        except NotFound:
+            with suppress(Conflict):  # the route is out of use: so is the demo
+                submit_job(
+                    store=store,
+                    account_id=account_id,
+                    request_id=REQUEST,
+                    route_id=ROUTE,
+                    input={"prompt": PROMPT},
+                    actor=DEMO,
+                )
+
+
+def _ensure_tool(*, url: str) -> None:
+    try:
+        row = get_tool(tool_id=TOOL)
+    except NotFound:
+        create_tool(tool_id=TOOL, actor=DEMO, url=url, **TOOL_FIELDS)
+        return
+    if row.url != url and row.url.startswith("http://127.0.0.1:"):
+        change_tool(
+            tool_id=TOOL,
+            actor=DEMO,
+            seen_version=row.version,
+            url=url,
+            reason="the demo's business service got another port",
         )
 
 

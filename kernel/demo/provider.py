@@ -1,7 +1,8 @@
 """The demo provider: an OpenAI-compatible server in its own process. No model, no faults.
 
 Answers `POST /v1/chat/completions` (plain and streaming), `GET /v1/models` and `GET /healthz` on a
-loopback address. Any bearer key, or none, is accepted. Faults live in tests/support/provider.py.
+loopback address, and `/refunds`, the demo's business service (kernel/demo/business.py). Any bearer
+key, or none, is accepted. Faults live in tests/support/provider.py.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from typing import Any
 import uvicorn
 
 from kernel.demo import answers
+from kernel.demo.business import Refunds
 from kernel.demo.launcher import MODEL, READY_LINE
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -47,6 +49,7 @@ class DemoApp:
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._started = int(time.time())
+        self._refunds = Refunds()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         route = (scope.get("method"), scope.get("path"))
@@ -55,10 +58,22 @@ class DemoApp:
         elif route == ("GET", "/v1/models"):
             row = {"id": MODEL, "object": "model", "created": self._started, "owned_by": "demo"}
             await _reply(send, 200, {"object": "list", "data": [row]})
+        elif route == ("POST", "/refunds"):
+            await self._refund(scope, receive, send)
+        elif route == ("GET", "/refunds"):
+            await _reply(send, *self._refunds.listed())
         elif route == ("GET", "/healthz"):
             await _reply(send, 200, {"status": "ok"})
         else:
             await _refuse(send, 404, "the demo provider has no such path")
+
+    async def _refund(self, scope: Any, receive: Any, send: Any) -> None:
+        body = await _read_body(receive)
+        if body is None:
+            await _refuse(send, 413, f"a body may have {BODY_BYTES_MAX} bytes")
+            return
+        key = dict(scope["headers"]).get(b"idempotency-key", b"").decode("latin-1")
+        await _reply(send, *self._refunds.make(key=key, body=body))
 
     async def _chat(self, receive: Any, send: Any) -> None:
         body = await _read_body(receive)
@@ -73,7 +88,11 @@ class DemoApp:
         if self._latency_seconds:
             await asyncio.sleep(self._latency_seconds)
         messages = asked["messages"]
-        text, completion, finish = answers.cut(answers.answer(messages), _tokens_max(asked))
+        streamed = bool(asked.get("stream"))
+        call = None if streamed else answers.wanted_call(asked)
+        whole = None if streamed else answers.after_call(messages)
+        whole = whole or (_DUMPS(call) if call else answers.answer(messages))
+        text, completion, finish = answers.cut(whole, None if call else _tokens_max(asked))
         prompt = answers.prompt_tokens(messages)
         usage = {
             "prompt_tokens": prompt,
@@ -88,13 +107,20 @@ class DemoApp:
             "model": asked["model"],
         }
         request_id = (b"x-request-id", f"req-demo-{number}".encode())
-        if asked.get("stream"):
+        if streamed:
             options = asked.get("stream_options")
             wants_usage = isinstance(options, dict) and options.get("include_usage") is True
             events = _events(base, text, finish, usage if wants_usage else None)
             await self._stream(receive, send, request_id, events)
             return
-        message = {"role": "assistant", "content": text}
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if call:
+            function = {"name": answers.TOOL, "arguments": text}
+            one = {"id": f"call-demo-{number}", "type": "function", "function": function}
+            message, finish = (
+                {"role": "assistant", "content": None, "tool_calls": [one]},
+                "tool_calls",
+            )
         choice = {"index": 0, "message": message, "finish_reason": finish}
         await _reply(send, 200, {**base, "choices": [choice], "usage": usage}, request_id)
 

@@ -23,6 +23,7 @@ from kernel.demo.launcher import DemoProvider, DemoProviderFailed, start_provide
 from kernel.errors import KernelError
 from kernel.kernel import Kernel
 from kernel.startup import apply_environment
+from kernel.state import DatabaseStore
 
 # Told apart from a start that failed (1), so that whoever supervises can tell.
 EXIT_LEFT_WORK = 3
@@ -55,14 +56,14 @@ class Command(BaseCommand):
         with _only_one(), _listening(options["host"], options["port"]) as listener:
             demo = demo_data.wants_demo(os.environ)
             try:
-                apply_environment(environ=os.environ, demo=demo)
-                with self._demo_provider() if demo else contextlib.nullcontext():
+                account_id = apply_environment(environ=os.environ, demo=demo)
+                with self._demo_provider(account_id) if demo else contextlib.nullcontext():
                     uvloop.run(self._serve(listener, demo=demo))
             except KernelError as error:
                 raise CommandError(f"{error.message} {error.way_out}".strip()) from error
 
     @contextlib.contextmanager
-    def _demo_provider(self) -> Iterator[DemoProvider]:
+    def _demo_provider(self, account_id: str) -> Iterator[DemoProvider]:
         port = int(os.environ.get("BAILING_DEMO_PORT", demo_data.PORT))
         pace: dict[str, Any] = {
             "latency_ms": float(os.environ.get("BAILING_DEMO_LATENCY_MS", "0")),
@@ -74,10 +75,12 @@ class Command(BaseCommand):
             provider = start_provider(**pace)
         with provider:
             demo_data.ensure_demo_service(provider_url=provider.url)
+            store = DatabaseStore()
+            demo_data.ensure_demo_agent(url=provider.url, account_id=account_id, store=store)
             yield provider
 
     async def _serve(self, listener: socket.socket, *, demo: bool) -> None:
-        kernel = Kernel()
+        kernel = Kernel(worker=True)
         await kernel.initialize()
         server = _Server(
             uvicorn.Config(

@@ -1,0 +1,53 @@
+"""Tool call rows: their ids, how they are read, locked and moved by compare-and-set (D3)."""
+
+from collections.abc import Iterable
+
+from kernel import clock
+from kernel.errors import LostRace, NotFound
+from kernel.models import ToolCall
+from kernel.states import TOOL_CALL, CallState
+from kernel.transactions import reading, requires_transaction
+
+
+def id_of(*, job_id: str, step: int, index: int) -> str:
+    """The id of a call: where in the job the model asked for it."""
+    return f"{job_id}.{step}.{index}"
+
+
+@reading
+def calls_of_step(*, job_id: str, step: int) -> list[ToolCall]:
+    """The calls of one step, in the model's order."""
+    return _in_order(ToolCall.objects.filter(job_id=job_id, step=step))
+
+
+@reading
+def calls_left_dispatching(*, job_id: str) -> list[ToolCall]:
+    """The job's calls that were sent and have no answer; with no run alive they are uncertain."""
+    return _in_order(ToolCall.objects.filter(job_id=job_id, state=CallState.DISPATCHING))
+
+
+def _in_order(rows: Iterable[ToolCall]) -> list[ToolCall]:
+    return sorted(rows, key=lambda row: (row.step, int(row.id.rpartition(".")[2])))
+
+
+@requires_transaction
+def locked_in_tx(call_id: str) -> ToolCall:
+    """The call's row, locked. NotFound."""
+    row = ToolCall.objects.select_for_update().filter(id=call_id).first()
+    if row is None:
+        raise NotFound(f"no tool call {call_id}")
+    return row
+
+
+@requires_transaction
+def move_in_tx(row: ToolCall, state: str, *, by: str, **values: object) -> None:
+    """Move a call that is still in the state it was read in, through a verb that may. LostRace."""
+    now = clock.db_now()
+    ended = state in (CallState.DONE, CallState.FAILED)
+    moved = 0
+    if row.state in TOOL_CALL.moves_to(state, by=by):
+        moved = ToolCall.objects.filter(id=row.id, state=row.state).update(
+            state=state, finished_at=now if ended else None, updated_at=now, **values
+        )
+    if moved != 1:
+        raise LostRace(f"call {row.id} is {row.state} now", state=row.state)

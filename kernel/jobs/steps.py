@@ -1,0 +1,105 @@
+"""The model steps of a job: their requests, what they used, and the next one's submission (D2)."""
+
+import json
+from dataclasses import dataclass
+
+from kernel.ids import RESERVED_PREFIX, new_id
+from kernel.models import AuditRow, Request, Route, Tool
+from kernel.states import Billing, Result
+from kernel.transactions import reading
+from kernel.usage.admission import Submission, content_sha256
+from kernel.usage.metering import Metering
+from kernel.usage.request_body import read_request
+
+PATH = "/v1/chat/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a job runs, as its route says now: the tools that may be offered are those in use."""
+
+    route: Route
+    tool_ids: tuple[str, ...]
+    tools: tuple[Tool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the model steps of a job used: tokens, and nano-USD (what is owed counts as held)."""
+
+    tokens: int
+    cost_nano: int
+
+
+def operation_id(*, job_id: str, step: int) -> str:
+    """The id of a step's one model request; `job:` is the kernel's own prefix (A1)."""
+    return f"{RESERVED_PREFIX}{job_id}:{step}"
+
+
+@reading
+def plan_of(*, route_id: str) -> Plan | None:
+    """The job's route and tools now; None without such a route."""
+    route = Route.objects.filter(id=route_id).first()
+    if route is None:
+        return None
+    ids = json.loads(route.tools_text)
+    known = {tool.id: tool for tool in Tool.objects.filter(id__in=ids, active=True)}
+    return Plan(route, tuple(ids), tuple(known[name] for name in ids if name in known))
+
+
+@reading
+def request_of_step(*, account_id: str, job_id: str, step: int) -> Request | None:
+    """The request of one step, None before it is admitted."""
+    name = operation_id(job_id=job_id, step=step)
+    return Request.objects.filter(account_id=account_id, operation_id=name).first()
+
+
+@reading
+def has_unknown_step(*, account_id: str, job_id: str) -> bool:
+    """Whether the outcome of one of the job's model requests is unknown."""
+    return _requests(account_id, job_id).filter(result_state=Result.UNKNOWN).exists()
+
+
+@reading
+def spent(*, account_id: str, job_id: str) -> Spent:
+    """Tokens and money of all steps so far."""
+    tokens = cost = 0
+    columns = ("usage_text", "billing_state", "billed_nano", "hold_nano")
+    for text, billing, billed, hold in _requests(account_id, job_id).values_list(*columns):
+        if text:
+            metering = Metering.from_text(text)
+            tokens += metering.input_tokens + metering.output_tokens
+        if billing == Billing.SETTLED:
+            cost += billed or 0
+        elif billing != Billing.NOT_CHARGED:
+            cost += hold
+    return Spent(tokens, cost)
+
+
+@reading
+def requester_of(*, job_id: str) -> str:
+    """`<kind>:<id>` of who submitted the job: that one cannot decide about it (C11)."""
+    first = AuditRow.objects.filter(subject=f"job:{job_id}", sequence=1).first()
+    return f"{first.actor_kind}:{first.actor_id}" if first else "system:unknown"
+
+
+def submission_of_step(*, account_id: str, job_id: str, step: int, body: bytes) -> Submission:
+    """The one model request of a step."""
+    request = read_request(body)
+    return Submission(
+        account_id=account_id,
+        operation_id=operation_id(job_id=job_id, step=step),
+        service_id=request.model,
+        path=PATH,
+        body=body,
+        content_sha256=content_sha256(account_id=account_id, path=PATH, body=body),
+        streamed=False,
+        hide_usage=False,
+        max_output_tokens=request.max_output_tokens,
+        request_id=new_id("req"),
+    )
+
+
+def _requests(account_id: str, job_id: str):  # type: ignore[no-untyped-def]  # a queryset
+    prefix = f"{RESERVED_PREFIX}{job_id}:"
+    return Request.objects.filter(account_id=account_id, operation_id__startswith=prefix)

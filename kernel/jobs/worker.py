@@ -1,0 +1,225 @@
+"""The worker: claims jobs, runs them, keeps their leases, and stops between two steps (D1, G4).
+
+Messages only wake it: what is to be done it reads from the state store, at least every
+`job_poll_seconds`. A worker that dies leaves leases behind; recovery gives its jobs to others.
+"""
+
+import asyncio
+import logging
+
+from django.db import DatabaseError, InterfaceError
+
+from kernel.conf import conf
+from kernel.errors import KernelError, LostRace, RetryTransaction, Unavailable
+from kernel.http import Door
+from kernel.jobs.agent import Run
+from kernel.jobs.claims import Parts
+from kernel.runtime import Background, Database
+from kernel.state import Fence, JobRecord, RuntimeStateStore
+from kernel.states import JobState
+from kernel.usage.gateway import Gateway
+
+log = logging.getLogger(__name__)
+
+TARGET = "agent"
+FAILURES = (DatabaseError, InterfaceError, Unavailable, RetryTransaction)
+WAIT_SECONDS_MAX = 60.0
+
+
+class Worker:
+    """Runs the agent jobs of one kernel, at most `job_count_max` at once.
+
+    `owner` names it in leases. `start()` begins to claim; `stop_claiming()` ends that at once,
+    `stopped()` waits for the claim that is on its way. Running jobs are background work of kind
+    `job`: the kernel's drain waits for them, and each releases itself between two steps.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        background: Background,
+        gateway: Gateway,
+        door: Door,
+        store: RuntimeStateStore,
+        owner: str,
+    ):
+        self.owner = owner
+        self._database, self._background, self._store = database, background, store
+        self._parts = Parts(
+            database=database,
+            gateway=gateway,
+            door=door,
+            store=store,
+            is_closing=lambda: self._stopping,
+        )
+        self._running: dict[Fence, Run] = {}
+        self._stopping = False
+        self._wake = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> int:
+        """Jobs that this worker runs now."""
+        return len(self._running)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it claims jobs now."""
+        return self._looking is not None and not self._stopping
+
+    def start(self) -> None:
+        """Begin to claim. Once per worker."""
+        if self._looking is None and not self._stopping:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    def wake(self) -> None:
+        """Say that there may be work: the next look is now. Carries no truth; never waits."""
+        self._wake.set()
+
+    def stop_claiming(self) -> None:
+        """Claim nothing more; running jobs release themselves between two steps (G3)."""
+        self._stopping = True
+        self._wake.set()
+
+    async def stopped(self, deadline: float) -> bool:
+        """Wait until no claim is on its way, or until `deadline` (loop time)."""
+        if self._looking is None:
+            return True
+        left = deadline - asyncio.get_running_loop().time()
+        await asyncio.wait([self._looking], timeout=max(left, 0.0))
+        return self._looking.done()
+
+    async def stop(self) -> None:
+        """Stop claiming, and end the heartbeats when no job is left. After the drain."""
+        self.stop_claiming()
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
+        if self._beating is not None and not self._running:
+            self._beating.cancel()
+            await asyncio.wait([self._beating])
+
+    # --- claiming -----------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        wait = 0.0
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                await self._claim()
+                wait = 0.0
+            except FAILURES as error:
+                wait = min(max(wait * 2, conf.job_poll_seconds), WAIT_SECONDS_MAX)
+                log.warning("no jobs were claimed: %s; next look in %.1f s", error, wait)
+            except Exception:
+                wait = WAIT_SECONDS_MAX
+                log.exception("claiming has a defect; next look in %.0f s", wait)
+            await self._pause(wait)
+
+    async def _pause(self, seconds: float) -> None:
+        """Until the next look. After a failure only closing shortens the wait, no wake-up does."""
+        if not seconds:
+            await _wait_for(self._wake, conf.job_poll_seconds)
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while not self._stopping and (left := until - loop.time()) > 0:
+            self._wake.clear()
+            await _wait_for(self._wake, left)
+
+    async def _claim(self) -> None:
+        free = conf.job_count_max - len(self._running)
+        if free < 1:
+            return
+        jobs = await self._database.in_tx(
+            self._store.claim, owner=self.owner, target=TARGET, limit=free
+        )
+        for job in jobs:
+            if self._stopping:
+                await self._give_up(job, retry_seconds=0.0)
+            else:
+                self._start(job)
+
+    def _start(self, job: JobRecord) -> None:
+        run = Run(self._parts, job)
+        try:
+            self._background.start("job", self._run(run))
+        except Unavailable:  # intake stopped just now: the lease ends, others take it
+            log.warning("job %s was claimed while the kernel closes", job.id)
+            return
+        self._running[job.fence] = run
+        if self._beating is None or self._beating.done():
+            self._beating = asyncio.get_running_loop().create_task(self._beat())
+
+    # --- running ------------------------------------------------------------------------------
+
+    async def _run(self, run: Run) -> None:
+        job = run.job
+        try:
+            await run.go()
+        except LostRace as error:
+            log.info("job %s: %s", job.id, error.message)
+            if error.error_code != "lost_lease":
+                await self._give_up(job, retry_seconds=conf.job_retry_seconds)
+        except FAILURES as error:
+            log.warning("job %s is released: %s", job.id, type(error).__name__)
+            await self._give_up(job, retry_seconds=conf.job_retry_seconds)
+        except Exception as error:
+            # Again and again it would fail the same way; a queue must move on.
+            await self._fail(run, error)
+            raise
+        finally:
+            self._running.pop(job.fence, None)
+            self._wake.set()
+
+    async def _give_up(self, job: JobRecord, *, retry_seconds: float) -> None:
+        """Release a job, as far as the database lets us; else its lease ends by itself."""
+        try:
+            await self._database.in_tx(
+                self._store.release, fence=job.fence, retry_seconds=retry_seconds
+            )
+        except (*FAILURES, LostRace) as error:
+            log.warning("job %s was not released: %s", job.id, type(error).__name__)
+
+    async def _fail(self, run: Run, error: Exception) -> None:
+        code = error.error_code if isinstance(error, KernelError) else "internal"
+        try:
+            await self._database.in_tx(
+                self._store.finish,
+                fence=run.fence,
+                state=JobState.FAILED,
+                error_code=code,
+                error_text=f"{type(error).__name__}: {error}",
+                also=run.ended(code, "The run ended with an error of this product."),
+            )
+        except (*FAILURES, LostRace) as second:
+            log.warning("the end of job %s was not saved: %s", run.job.id, type(second).__name__)
+
+    # --- leases -------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Renew the leases of all running jobs, in one transaction each time."""
+        while self._running:
+            # Twice within a lease, also where somebody made the lease short.
+            await asyncio.sleep(min(conf.job_heartbeat_seconds, conf.job_lease_seconds / 3))
+            fences = sorted(self._running, key=lambda fence: fence.job_id)
+            if not fences:
+                return
+            try:
+                held = await self._database.in_tx(self._store.heartbeat, fences=fences)
+            except FAILURES as error:
+                # The next effect asks the database anyway, under the fence.
+                log.warning("leases were not renewed: %s", type(error).__name__)
+                continue
+            for fence in fences:
+                if fence.job_id not in held and (run := self._running.get(fence)):
+                    run.lost = True
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait([waiting], timeout=seconds)
+    finally:
+        waiting.cancel()

@@ -1,0 +1,1 @@
+"""Approvals: arguments, policy, questions, decisions, continuations."""

@@ -10,12 +10,13 @@ from kernel.ids import check_id
 from kernel.jobs.routes import AGENT, get_route
 from kernel.models import Account, Route, Service, ToolCall
 from kernel.state import JobRecord, NewJob, RuntimeStateStore
-from kernel.states import CallState
+from kernel.states import CallState, JobState
 from kernel.transactions import reading, requires_transaction
 
 INPUT_KINDS = ("prompt", "messages")
 ROLES = ("system", "user", "assistant")
 MESSAGE_KEYS = {"role", "content"}
+WORKER_LOST = "worker_lost"
 
 
 def submit_job(
@@ -76,6 +77,34 @@ def cancel_job(
         reason=reason,
         also=lambda: end_open_work_in_tx(job_id=job_id, actor=actor, reason=reason),
     )
+
+
+def resume_parked_job(
+    *, store: RuntimeStateStore, job_id: str, actor: audit.Actor, reason: str
+) -> JobRecord:
+    """Put a job that lost its workers too often back into the queue, audited (D1).
+
+    Conflict `not_parked`, NotFound.
+    """
+
+    def note_in_tx() -> None:
+        audit.append_in_tx(
+            actor=actor,
+            action="job.resume",
+            kind="job",
+            object_id=job_id,
+            before={"state": JobState.PARKED},
+            after={"state": JobState.QUEUED},
+            reason=reason,
+        )
+
+    if not store.resume(job_id=job_id, reasons=[WORKER_LOST], also=note_in_tx):
+        raise Conflict(
+            f"Job {job_id} is not parked.",
+            code="not_parked",
+            next_action="Read the job: a decision or an operator resumes what waits.",
+        )
+    return store.get(job_id=job_id)
 
 
 @requires_transaction

@@ -1,6 +1,7 @@
 """The runtime state store: where jobs live (D1, M1)."""
 
 from kernel.state.database import DatabaseStore
+from kernel.state.pauses import pause, pause_of_in_tx, paused_scopes, unpause
 from kernel.state.protocol import (
     Admission,
     Fence,
@@ -17,5 +18,9 @@ __all__ = [
     "JobRecord",
     "NewJob",
     "RuntimeStateStore",
+    "pause",
+    "pause_of_in_tx",
+    "paused_scopes",
     "require",
+    "unpause",
 ]

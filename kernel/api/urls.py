@@ -2,8 +2,12 @@
 
 from django.urls import path
 
+from kernel.api import approvals, executor, invocations, jobs
 from kernel.api.door import api
 from kernel.api.probes import livez, metrics, readyz
+
+for _noun in (jobs, approvals, executor, invocations):
+    api.add_router("", _noun.router)
 
 urlpatterns = [
     path("livez", livez),

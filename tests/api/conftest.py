@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from kernel import clock
+from kernel.access import SCOPES
 from kernel.kernel import Kernel
 from kernel.models import Request
 from tests.support.fixtures import provider, provider_process, server_db, shop
@@ -165,3 +166,12 @@ def events(body: bytes) -> list[object]:
 async def states(web: Api, operation_id: str = "op-1") -> tuple[str, str]:
     row = await web.row(operation_id)
     return row.result_state, row.billing_state
+
+
+@pytest.fixture
+async def desk(shop: ProviderProcess) -> AsyncIterator[Api]:
+    """A caller with every scope; no worker runs, so that jobs stay as a test puts them."""
+    async with running_kernel() as kernel:
+        token = await look(kernel, lambda: make_token(scopes=tuple(SCOPES)))
+        async with client_of(kernel, token) as client:
+            yield Api(kernel, shop, client, token)

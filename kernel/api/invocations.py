@@ -1,0 +1,77 @@
+"""Direct invocations over HTTP: an agent outside asks, resumes, and reads receipts (C9)."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router, Schema, Status
+from pydantic import ConfigDict, Field
+
+from kernel.api import documents
+from kernel.api.door import actor_of, caller_of, kernel_of
+from kernel.errors import InvalidInput
+from kernel.jobs.invocations import invoke, resume
+from kernel.jobs.receipts import receipt
+from kernel.usage.json_text import members
+
+router = Router(tags=["agent"])
+
+
+class InvocationIn(Schema):
+    """One tool call. `arguments` is an object that fits the tool's schema."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    invocation_id: str = Field(description="your id of this call; a repeat is the same call")
+    tool: str
+    arguments: Any = Field(json_schema_extra={"type": "object"})
+
+
+@router.post("/v1/agent/invocations", response={200: dict, 201: dict})
+async def create(request: HttpRequest, payload: InvocationIn) -> Any:
+    """Write down one call, once; nothing is sent. It says whether a person is asked first."""
+    caller = caller_of(request, "agent")
+    found, created = await kernel_of(request).database.in_tx(
+        invoke,
+        account_id=caller.account_id,
+        invocation_id=payload.invocation_id,
+        tool_id=payload.tool,
+        arguments_text=_arguments_text(request.body),
+        actor=actor_of(request),
+    )
+    return Status(201 if created else 200, documents.invocation_document(found))
+
+
+@router.post("/v1/agent/invocations/{invocation_id}/resume")
+async def send(request: HttpRequest, invocation_id: str) -> Any:
+    """Send the call if it may be sent now, at most once; a repeat answers what was saved."""
+    caller = caller_of(request, "agent")
+    kernel = kernel_of(request)
+    found, replayed = await resume(
+        database=kernel.database,
+        background=kernel.background,
+        door=kernel.door,
+        account_id=caller.account_id,
+        invocation_id=invocation_id,
+    )
+    return {**documents.invocation_document(found), "replayed": replayed}
+
+
+@router.get("/v1/agent/invocations/{invocation_id}/receipt")
+async def read(request: HttpRequest, invocation_id: str) -> Any:
+    """The saved result, approval and journal state. Executes, consumes and changes nothing."""
+    caller = caller_of(request, "agent")
+    found = await kernel_of(request).database.in_tx(
+        receipt, account_id=caller.account_id, invocation_id=invocation_id
+    )
+    return documents.invocation_document(found)
+
+
+def _arguments_text(body: bytes) -> str:
+    """The caller's own text of the member `arguments`: no number changes on its way (C1)."""
+    try:
+        text = body.decode()
+        found = [member for member in members(text) if member.key == "arguments"]
+    except ValueError as error:
+        raise InvalidInput(f"the body must be JSON in UTF-8: {error}", field="body") from None
+    if len(found) != 1:
+        raise InvalidInput("arguments is given twice", field="arguments")
+    return text[found[0].start : found[0].end]

@@ -27,7 +27,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._deadline: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._expect_within(conf.request_head_seconds)
 

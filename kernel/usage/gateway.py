@@ -264,7 +264,12 @@ class Gateway:
             # This process slept; others may have called the request unknown, or resolved it.
             return outcomes.not_sent(**names, code="lease_ended", message=LEASE_ENDED)
         try:
-            call = providers.build_call(service=fence.service, request_id=request.id, raw=raw)
+            call = providers.build_call(
+                service=fence.service,
+                request_id=request.id,
+                raw=raw,
+                limit_output=request.hold_nano > 0,
+            )
         except Exception as error:
             # Nothing was connected yet, so nothing was sent.
             log.warning("no call could be built for %s: %s", request.id, type(error).__name__)

@@ -11,7 +11,7 @@ from kernel.models import Service
 from kernel.usage.catalog import check_key_name
 from kernel.usage.live import Live
 from kernel.usage.outcomes import Answered
-from kernel.usage.request_body import prepare_request, read_request
+from kernel.usage.request_body import output_limit_field, prepare_request, read_request
 from kernel.usage.streams import StreamReader, UsageChunkFilter
 
 SECRET_BYTES_MIN = 8
@@ -37,12 +37,14 @@ def build_call(
     service: Service,
     request_id: str,
     raw: bytes,
+    limit_output: bool = False,
     environ: Mapping[str, str] = os.environ,
 ) -> ProviderCall:
     """The call for a stored request body. NotSent when the service's key variable is not set.
 
     The provider's idempotency key is our request id: accounts that share a provider key may use the
-    same operation id.
+    same operation id. `limit_output`: a hold relies on the service's maximum output, so the
+    provider is told it where the caller named none (A15).
     """
     key = ""
     headers = [("Content-Type", "application/json"), ("Idempotency-Key", request_id)]
@@ -57,7 +59,10 @@ def build_call(
             )
         headers.append(("Authorization", f"Bearer {key}"))
     request = read_request(raw)
-    prepared = prepare_request(request, upstream_model=service.model)
+    limit = None
+    if limit_output and service.max_output_tokens is not None:
+        limit = (output_limit_field(service.price_provider), service.max_output_tokens)
+    prepared = prepare_request(request, upstream_model=service.model, output_limit=limit)
     return ProviderCall(
         url=f"{service.base_url}/chat/completions",
         headers=tuple(headers),

@@ -1,7 +1,7 @@
 """Request bodies: what a caller asks for, and the body that goes to the provider.
 
-Pure. The caller's bytes stay as they are, except for the model's name and, in a stream, the wish
-for a usage report; nothing is decoded and encoded again.
+Pure. The caller's bytes stay as they are, except for the model's name, in a stream the wish for a
+usage report, and the maximum output that a hold relies on; nothing is decoded and encoded again.
 """
 
 import json
@@ -15,6 +15,9 @@ from kernel.usage.json_text import Member, NotFinite, members
 CHOICES_MAX = 128
 OUTPUT_TOKENS_MAX = 100_000_000
 FIELD_CHARS_MAX = 200
+# OpenAI's newer models know no max_tokens; most other providers know no other name.
+OUTPUT_LIMIT_FIELDS = {"openai": "max_completion_tokens", "azure": "max_completion_tokens"}
+OUTPUT_LIMIT_FIELD = "max_tokens"
 
 
 _TIER = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -90,17 +93,29 @@ def read_request(raw: bytes) -> ChatRequest:
     )
 
 
+def output_limit_field(price_provider: str) -> str:
+    """The field in which a provider, named as its prices are, takes a maximum output."""
+    return OUTPUT_LIMIT_FIELDS.get(price_provider, OUTPUT_LIMIT_FIELD)
+
+
 def prepare_request(
-    request: ChatRequest, *, upstream_model: str, ask_usage: bool = True
+    request: ChatRequest,
+    *,
+    upstream_model: str,
+    ask_usage: bool = True,
+    output_limit: tuple[str, int] | None = None,
 ) -> PreparedRequest:
     """The body for the provider: the service's model instead of its id; a stream asks for usage.
 
+    `output_limit`, field and tokens per choice, is put in where the caller named no maximum (A15).
     Every other byte is the caller's. `ask_usage=False`: a provider that knows no stream_options.
     """
     changes = [_replaced(request.parts["model"], json.dumps(upstream_model))]
     hide = ask_usage and request.stream and not request.wants_usage
     if hide:
         changes.append(_with_usage(request))
+    if output_limit is not None and request.max_output_tokens is None:
+        changes.append(_with_member(request, output_limit[0], str(output_limit[1])))
     text = request.text
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
@@ -114,11 +129,19 @@ def _replaced(part: Member, new: str) -> Change:
     return part.start, part.end, new
 
 
+def _with_member(request: ChatRequest, name: str, value: str) -> Change:
+    """Give a member its value: in place of a null, else as the first one of the body."""
+    part = request.parts.get(name)
+    if part is not None:
+        return _replaced(part, value)
+    start = request.text.index("{") + 1
+    return start, start, f'"{name}":{value},'
+
+
 def _with_usage(request: ChatRequest) -> Change:
     part = request.parts.get("stream_options")
     if part is None:
-        start = request.text.index("{") + 1
-        return start, start, '"stream_options":{"include_usage":true},'
+        return _with_member(request, "stream_options", '{"include_usage":true}')
     if part.value is None:
         return _replaced(part, '{"include_usage":true}')
     text = request.text[part.start : part.end]

@@ -170,8 +170,9 @@ def _add_options(parser: CommandParser, *, clears: str) -> None:
         "--max-output-tokens",
         type=argument(_parse_limit),
         metavar="N",
-        help="the output a capped account reserves where a request names no maximum"
-        + ("; 0 clears it" if clears else ""),
+        help="the output a capped account reserves where a request names no maximum; the"
+        " provider is then told it (max_completion_tokens where the price is openai/... or"
+        " azure/..., else max_tokens)" + ("; 0 clears it" if clears else ""),
     )
 
 

@@ -109,6 +109,8 @@ def begin_in_tx(*, call_id: str, route_id: str = "", confirm: bool = False) -> P
         tool_version=tool.version,
         arguments_text=judged.canonical.text,
         arguments_sha256=judged.canonical.sha256,
+        error_code="",  # of an earlier try that sent nothing
+        note="",
         updated_at=clock.db_now(),
     )
     if moved != 1:

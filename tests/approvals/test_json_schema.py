@@ -1,4 +1,4 @@
-"""The schema subset: refused by name when a tool is saved, strict when a call is checked (C1, D4)."""
+"""The schema subset: refused by name when saved, strict when a call is checked (C1, D4)."""
 
 import time
 from decimal import Decimal

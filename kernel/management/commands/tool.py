@@ -21,12 +21,11 @@ Example:
 The policy: {"default": "approval", "risk": "medium", "rules": [
   {"when": {"argument": "amount", "is": "number", "op": "<=", "value": 2000}, "then": "auto"}]}
 Without one, a person is asked about every call."""
-# Option -> field of the verbs.
-TEXTS = ("description", "method", "url", "effect", "secret_env", "secret_header") + (
-    "idempotency_header",
-)
+TEXTS = ("description", "method", "url", "effect")
+HEADERS = ("secret_env", "secret_header", "idempotency_header")
 JSONS = ("parameters", "policy")
 LIMITS = ("body_bytes_max", "calls_per_minute_max")
+AS_GIVEN = (*TEXTS, *HEADERS, *JSONS, "deadline_seconds")
 FLAGS = ("side_effect", "allow_private", "active")
 
 
@@ -159,7 +158,7 @@ def _add_options(parser: CommandParser, *, url_required: bool) -> None:
 def _fields(options: Options) -> dict[str, Any]:
     """The fields that were given on the command line."""
     given = {name: value for name, value in options.items() if value is not None}
-    fields = {name: given[name] for name in (*TEXTS, *JSONS, "deadline_seconds") if name in given}
+    fields = {name: given[name] for name in AS_GIVEN if name in given}
     fields |= {name: given[name] == "yes" for name in FLAGS if name in given}
     fields |= {name: given[name] or None for name in LIMITS if name in given}
     return fields

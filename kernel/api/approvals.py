@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
 from pydantic import ConfigDict, Field
 
@@ -74,7 +74,7 @@ async def decider(request: HttpRequest) -> Caller | Signer:
 
 
 @router.get("/v1/approvals")
-async def list_approvals(request: HttpRequest, wanted: Query[ApprovalFilter]) -> Any:
+async def list_approvals(request: HttpRequest, wanted: Query[ApprovalFilter]) -> HttpResponse:
     """The account's approvals in one state, the newest first, without their arguments."""
     caller = caller_of(request, "approvals:read")
     lists.refuse_unknown(given=request.GET, known=ApprovalFilter.model_fields)
@@ -86,16 +86,17 @@ async def list_approvals(request: HttpRequest, wanted: Query[ApprovalFilter]) ->
         limit=wanted.limit,
     )
     approvals = [documents.approval_document(row) for row in page.rows]
-    return {"approvals": approvals, "next_after": page.next_after or None}
+    listed = {"approvals": approvals, "next_after": page.next_after or None}
+    return documents.answer(request, listed)
 
 
 @router.get("/v1/approvals/{approval_id}")
-async def read(request: HttpRequest, approval_id: str) -> Any:
+async def read(request: HttpRequest, approval_id: str) -> HttpResponse:
     """One approval: masked arguments, their digest, until when it can be decided, what to do."""
     caller = caller_of(request, "approvals:read")
     row = await _approval(request, approval_id, caller.account_id)
     continuation = await _continuation(request, row)
-    return documents.whole_approval_document(row, continuation)
+    return documents.answer(request, documents.whole_approval_document(row, continuation))
 
 
 @router.post(
@@ -123,17 +124,14 @@ async def decide(request: HttpRequest, approval_id: str, payload: DecisionIn) ->
     document = documents.decided_document(
         answer.approval, replayed=answer.replayed, pending=answer.continuation_pending
     )
-    response = JsonResponse(document)
-    response[errors.HTTP_REQUEST_ID] = errors.http_request_id(request)
-    return response
+    return documents.answer(request, document)
 
 
 def _recorded(request: HttpRequest, row: Approval) -> HttpResponse:
     body = documents.recorded_document(row, http_request_id=errors.http_request_id(request))
-    response = JsonResponse(body, status=503)
+    response = documents.answer(request, body, status=503)
     response._has_been_logged = True  # type: ignore[attr-defined]  # recorded, no error of ours
     response["Retry-After"] = str(RETRY_SECONDS)
-    response[errors.HTTP_REQUEST_ID] = errors.http_request_id(request)
     return response
 
 

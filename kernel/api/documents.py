@@ -7,6 +7,9 @@ import json
 from datetime import datetime
 from typing import Any
 
+from django.http import HttpRequest, JsonResponse
+
+from kernel.api import errors
 from kernel.approvals.arguments import masked
 from kernel.conf import conf
 from kernel.jobs.receipts import Invoked
@@ -40,6 +43,13 @@ JOB_WAITS = {
     Waiting.MODEL_UNKNOWN: "An operator resolves the model request whose outcome is unknown.",
     Waiting.CALL_UNCERTAIN: "An operator resolves the tool call whose outcome is uncertain.",
 }
+
+
+def answer(request: HttpRequest, document: dict[str, Any], *, status: int = 200) -> JsonResponse:
+    """A document as an HTTP answer, with the id of the HTTP request."""
+    response = JsonResponse(document, status=status)
+    response[errors.HTTP_REQUEST_ID] = errors.http_request_id(request)
+    return response
 
 
 def job_document(job: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Literal
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import Router, Schema
 from pydantic import ConfigDict, Field
 
@@ -56,7 +56,7 @@ class ResultIn(Schema):
 
 
 @router.post("/v1/executor/claim")
-async def claim(request: HttpRequest, payload: ClaimIn | None = None) -> Any:
+async def claim(request: HttpRequest, payload: ClaimIn | None = None) -> HttpResponse:
     """Take due jobs of the account, oldest first; each comes with a fence and a lease."""
     caller = caller_of(request, "executor")
     kernel = kernel_of(request)
@@ -67,27 +67,29 @@ async def claim(request: HttpRequest, payload: ClaimIn | None = None) -> Any:
         limit=payload.limit if payload else 1,
         account_id=caller.account_id,
     )
-    return {"jobs": [documents.claimed_document(job) for job in jobs]}
+    claimed = [documents.claimed_document(job) for job in jobs]
+    return documents.answer(request, {"jobs": claimed})
 
 
 @router.post("/v1/executor/heartbeat")
-async def heartbeat(request: HttpRequest, payload: HeartbeatIn) -> Any:
+async def heartbeat(request: HttpRequest, payload: HeartbeatIn) -> HttpResponse:
     """Renew the leases of jobs; stop working on those that are `lost`."""
     caller = caller_of(request, "executor")
     kernel = kernel_of(request)
     fences = [_fence(caller.token_id, job.job_id, job.fence) for job in payload.jobs]
     held = await kernel.database.in_tx(kernel.store.heartbeat, fences=fences)
     ids = sorted({fence.job_id for fence in fences})
-    return {
+    beaten = {
         "held": [job_id for job_id in ids if job_id in held],
         "lost": [job_id for job_id in ids if job_id not in held],
         "heartbeat_seconds": conf.job_heartbeat_seconds,
         "lease_seconds": conf.job_lease_seconds,
     }
+    return documents.answer(request, beaten)
 
 
 @router.post("/v1/executor/result")
-async def result(request: HttpRequest, payload: ResultIn) -> Any:
+async def result(request: HttpRequest, payload: ResultIn) -> HttpResponse:
     """Report how a job ended, once; the identical report again is fine, a late one is 409."""
     caller = caller_of(request, "executor")
     kernel = kernel_of(request)
@@ -108,7 +110,7 @@ async def result(request: HttpRequest, payload: ResultIn) -> Any:
             next_action="Nothing more to do: the first report counts.",
             state=job.state,
         )
-    return documents.job_document(job)
+    return documents.answer(request, documents.job_document(job))
 
 
 def _result_text(payload: ResultIn) -> str:

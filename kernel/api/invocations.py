@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from django.http import HttpRequest
-from ninja import Router, Schema, Status
+from django.http import HttpRequest, HttpResponse
+from ninja import Router, Schema
 from pydantic import ConfigDict, Field
 
 from kernel.api import documents
@@ -25,8 +25,8 @@ class InvocationIn(Schema):
     arguments: Any = Field(json_schema_extra={"type": "object"})
 
 
-@router.post("/v1/agent/invocations", response={200: dict, 201: dict})
-async def create(request: HttpRequest, payload: InvocationIn) -> Any:
+@router.post("/v1/agent/invocations")
+async def create(request: HttpRequest, payload: InvocationIn) -> HttpResponse:
     """Write down one call, once; nothing is sent. It says whether a person is asked first."""
     caller = caller_of(request, "agent")
     found, created = await kernel_of(request).database.in_tx(
@@ -37,11 +37,12 @@ async def create(request: HttpRequest, payload: InvocationIn) -> Any:
         arguments_text=_arguments_text(request.body),
         actor=actor_of(request),
     )
-    return Status(201 if created else 200, documents.invocation_document(found))
+    document = documents.invocation_document(found)
+    return documents.answer(request, document, status=201 if created else 200)
 
 
 @router.post("/v1/agent/invocations/{invocation_id}/resume")
-async def send(request: HttpRequest, invocation_id: str) -> Any:
+async def send(request: HttpRequest, invocation_id: str) -> HttpResponse:
     """Send the call if it may be sent now, at most once; a repeat answers what was saved."""
     caller = caller_of(request, "agent")
     kernel = kernel_of(request)
@@ -52,17 +53,18 @@ async def send(request: HttpRequest, invocation_id: str) -> Any:
         account_id=caller.account_id,
         invocation_id=invocation_id,
     )
-    return {**documents.invocation_document(found), "replayed": replayed}
+    document = {**documents.invocation_document(found), "replayed": replayed}
+    return documents.answer(request, document)
 
 
 @router.get("/v1/agent/invocations/{invocation_id}/receipt")
-async def read(request: HttpRequest, invocation_id: str) -> Any:
+async def read(request: HttpRequest, invocation_id: str) -> HttpResponse:
     """The saved result, approval and journal state. Executes, consumes and changes nothing."""
     caller = caller_of(request, "agent")
     found = await kernel_of(request).database.in_tx(
         receipt, account_id=caller.account_id, invocation_id=invocation_id
     )
-    return documents.invocation_document(found)
+    return documents.answer(request, documents.invocation_document(found))
 
 
 def _arguments_text(body: bytes) -> str:

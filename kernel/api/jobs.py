@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from django.http import HttpRequest
-from ninja import Query, Router, Schema, Status
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router, Schema
 from pydantic import ConfigDict, Field
 
 from kernel.api import documents, lists
@@ -43,8 +43,8 @@ class JobFilter(Schema):
     limit: int = Field(50, ge=1, le=lists.LIMIT_MAX)
 
 
-@router.post("/v1/jobs", response={200: dict, 201: dict})
-async def submit(request: HttpRequest, payload: JobIn) -> Any:
+@router.post("/v1/jobs")
+async def submit(request: HttpRequest, payload: JobIn) -> HttpResponse:
     """Queue a job, once per `request_id`: 201, and 200 for a repeat with the same content."""
     caller = caller_of(request, "jobs:write")
     job, created = await kernel_of(request).submit_job(
@@ -54,11 +54,11 @@ async def submit(request: HttpRequest, payload: JobIn) -> Any:
         input=payload.input,
         actor=actor_of(request),
     )
-    return Status(201 if created else 200, await _whole(request, job))
+    return await _whole(request, job, status=201 if created else 200)
 
 
 @router.get("/v1/jobs")
-async def list_jobs(request: HttpRequest, wanted: Query[JobFilter]) -> Any:
+async def list_jobs(request: HttpRequest, wanted: Query[JobFilter]) -> HttpResponse:
     """The account's jobs, the latest change first, without their bodies."""
     caller = caller_of(request, "jobs:read")
     lists.refuse_unknown(given=request.GET, known=JobFilter.model_fields)
@@ -71,18 +71,21 @@ async def list_jobs(request: HttpRequest, wanted: Query[JobFilter]) -> Any:
         limit=wanted.limit,
     )
     jobs = [documents.job_document(row) for row in page.rows]
-    return {"jobs": jobs, "next_after": page.next_after or None}
+    listed = {"jobs": jobs, "next_after": page.next_after or None}
+    return documents.answer(request, listed)
 
 
 @router.get("/v1/jobs/{job_id}")
-async def read(request: HttpRequest, job_id: str) -> Any:
+async def read(request: HttpRequest, job_id: str) -> HttpResponse:
     """One job: its state, input, result and questions."""
     caller_of(request, "jobs:read")
     return await _whole(request, await _own(request, job_id))
 
 
 @router.post("/v1/jobs/{job_id}/cancel")
-async def cancel(request: HttpRequest, job_id: str, payload: CancelJobIn | None = None) -> Any:
+async def cancel(
+    request: HttpRequest, job_id: str, payload: CancelJobIn | None = None
+) -> HttpResponse:
     """Cancel a job that has not ended; its open questions are cancelled with it."""
     caller_of(request, "jobs:write")
     await _own(request, job_id)
@@ -113,7 +116,7 @@ async def _own(request: HttpRequest, job_id: str) -> JobRecord:
     return job
 
 
-async def _whole(request: HttpRequest, job: JobRecord) -> dict[str, Any]:
+async def _whole(request: HttpRequest, job: JobRecord, *, status: int = 200) -> HttpResponse:
     database = kernel_of(request).database
     approvals: list[Approval] = await database.in_tx(approvals_of_job, job_id=job.id)
-    return documents.whole_job_document(job, approvals)
+    return documents.answer(request, documents.whole_job_document(job, approvals), status=status)

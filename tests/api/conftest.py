@@ -15,7 +15,14 @@ from kernel import clock
 from kernel.access import SCOPES
 from kernel.kernel import Kernel
 from kernel.models import Request
-from tests.support.fixtures import provider, provider_process, server_db, shop
+from tests.support.fixtures import (
+    provider,
+    provider_process,
+    server_db,
+    shop,
+    tool_process,
+    tool_server,
+)
 from tests.support.product import (
     CHAT,
     chat_body,
@@ -28,7 +35,7 @@ from tests.support.product import (
 )
 from tests.support.provider import ProviderProcess
 
-__all__ = ["provider", "provider_process", "server_db", "shop"]
+__all__ = ["provider", "provider_process", "server_db", "shop", "tool_process", "tool_server"]
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from django.db import connection
 
 from tests.support.product import make_account, make_service
 from tests.support.provider import ProviderProcess
+from tests.support.tool_server import ToolServer
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +37,17 @@ def server_db(kernel_db: None) -> None:
     """kernel_db, for what only a database server does; the suite `mysql` runs these tests."""
     if connection.vendor != "mysql":
         pytest.skip("this is about MySQL and MariaDB: the suite `mysql` runs it")
+
+
+@pytest.fixture(scope="session")
+def tool_process() -> Iterator[ToolServer]:
+    with ToolServer() as process:
+        yield process
+
+
+@pytest.fixture
+def tool_server(tool_process: ToolServer) -> ToolServer:
+    """The business service without rules, and with an empty file of calls."""
+    tool_process.reset()
+    tool_process.log.write_bytes(b"")
+    return tool_process

@@ -113,9 +113,11 @@ def assert_invariants() -> None:
 
 
 @contextlib.asynccontextmanager
-async def running_kernel(*, owner: str = "", close_seconds: float = 20) -> AsyncIterator[Kernel]:
+async def running_kernel(
+    *, owner: str = "", close_seconds: float = 20, worker: bool = False
+) -> AsyncIterator[Kernel]:
     """A kernel that closes cleanly, or the test fails; the invariants hold at its end."""
-    kernel = Kernel(owner=owner)
+    kernel = Kernel(owner=owner, worker=worker)
     await kernel.initialize()
     try:
         yield kernel

@@ -34,6 +34,7 @@ from kernel.approvals.policy import Verdict, check_policy, decide_policy
 from kernel.approvals.requests import (
     Grant,
     Question,
+    cancel_in_tx,
     consume_in_tx,
     expire_grant_in_tx,
     give_back_in_tx,
@@ -53,6 +54,7 @@ __all__ = [
     "Question",
     "Verdict",
     "approvals_of_job",
+    "cancel_in_tx",
     "canonical",
     "carry_through",
     "check_policy",

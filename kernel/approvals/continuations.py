@@ -79,7 +79,7 @@ def decide_and_carry(*, order: Decision, store: RuntimeStateStore) -> Answer:
     """
     protocol.require(store, protocol.REQUEUE_APPROVED)
     decided = decide_surely(order=order)
-    carried = carry_through(approval_id=order.approval_id, store=store)
+    carried = _carry(approval_id=order.approval_id, store=store)
     return Answer(
         approval=decided.approval,
         continuation_pending=carried.state != CARRIED,
@@ -264,13 +264,13 @@ def _claim(*, approval_id: str, seen_at: datetime) -> bool:
 
 @transaction
 def _observe(*, approval_id: str) -> Continuation | None:
-    """Append `carried_through` once (C4, C10). Returns what is owed, None when it is done.
+    """Append `carried_through` once (C4, C10). Returns what is owed, None when nothing is.
 
     KernelError `continuation_damaged` when the row does not fit its approval: nothing is admitted
     on coordinates that somebody changed.
     """
-    row = Continuation.objects.select_for_update().get(approval_id=approval_id)
-    if row.state != Owed.OWED:
+    row = Continuation.objects.select_for_update().filter(approval_id=approval_id).first()
+    if row is None or row.state != Owed.OWED:
         return None
     _check_coordinates(row)
     seen = AuditRow.objects.filter(subject=f"{KIND}:{approval_id}", action=CARRIED_ACTION)

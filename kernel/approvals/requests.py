@@ -222,10 +222,12 @@ def give_back_in_tx(*, approval_id: str, actor: audit.Actor = AGENT) -> None:
 def expire_grant_in_tx(*, approval_id: str, actor: audit.Actor = AGENT) -> None:
     """A grant that nobody used in time, found at the call's dispatch: approved -> expired (C11).
 
-    The decision stays as it was recorded. Conflict `not_approved` when it is no unused grant or its
-    time is not over. NotFound.
+    The decision stays as it was recorded; an expired one stays as it is. Conflict `not_approved`
+    when it is no unused grant or its time is not over. NotFound.
     """
     row = _locked(approval_id)
+    if row.state == ApprovalState.EXPIRED:
+        return
     now = clock.db_now()
     if row.state != ApprovalState.APPROVED or row.expires_at > now:
         raise _conflict(row, "not_approved")

@@ -162,6 +162,14 @@ def test_the_depth_is_bounded_however_deep_it_goes() -> None:
             approvals.canonical("[" * depth + "]" * depth)
 
 
+def test_an_argument_of_200_kilobytes_is_kept_whole() -> None:
+    text = json.dumps({"note": "x" * 200_000})
+    found = approvals.canonical(text)
+    assert len(found.text) > 200_000 and json.loads(found.text) == json.loads(text)
+    changed = approvals.canonical(text.replace('x"}', 'y"}'))
+    assert changed.sha256 != found.sha256, "the last character counts"
+
+
 def test_the_size_is_bounded_in_bytes_also_after_defaults() -> None:
     with override(arguments_bytes_max=1024):
         exact = '"' + "é" * 511 + '"'

@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.db import OperationalError
 
 from kernel import approvals, clock
 from kernel.approvals import continuations
@@ -429,11 +430,25 @@ def test_a_failure_that_cannot_be_recorded_leaves_the_row_due() -> None:
     assert sweep()[0].settled == 1
 
 
-def test_the_pass_backs_off_when_the_database_is_away() -> None:
-    row = decided(one())
-    with at_commit("_claim", AWAY, times=2), pytest.raises(Exception, match="gone away"):
-        sweep()
-    assert sweep()[0].settled == 1 and job_of(row).state == "queued"
+def test_a_database_that_restarts_in_mid_pass_loses_no_row() -> None:
+    rows = [decided(one(f"req-{n}")) for n in range(6)]
+    page = approvals.continuation_page(store=STORE)
+    first = page(limit=2)
+    with at_commit("_claim", AWAY, times=2), pytest.raises(OperationalError):
+        page(cursor=first.cursor, limit=2)
+    sweep()
+    assert {owed_of(row).state for row in rows} == {"done"}
+    assert {job_of(row).state for row in rows} == {"queued"}
+
+
+@pytest.mark.parametrize("verb", ["_observe", "_admit_once", "_finish"])
+def test_a_database_that_goes_away_behind_the_decision_is_answered_as_recorded(verb: str) -> None:
+    row = one()
+    with at_commit(verb, AWAY, times=2):
+        answer = carried(row)
+    assert (answer.http_status, answer.continuation_pending) == (503, True)
+    assert answer.approval.decision == "approved"
+    assert carried(row).http_status == 200
 
 
 def test_a_store_that_lost_its_capability_keeps_the_decision_owed() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from kernel.approvals.arguments import PLACEHOLDER
 from kernel.conf import conf
 from kernel.errors import BodyError, InvalidInput, NotSent, OutcomeUnknown
 from kernel.http import AddressPolicy, Answer, Door, read_body, view_utf8
@@ -24,7 +25,6 @@ BODYLESS = frozenset({"GET", "HEAD", "DELETE"})
 SAYS_NOTHING = frozenset({408, 409})
 SECRET_BYTES_MIN = 8
 REMOVED = b"[tool key removed]"
-PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_.-]+)\}")
 
 
 class _Number(str):

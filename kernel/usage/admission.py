@@ -21,7 +21,7 @@ from kernel.transactions import requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.bodies import insert_bodies_in_tx
 from kernel.usage.catalog import price_for_service_in_tx
-from kernel.usage.sql import insert_rows_in_tx
+from kernel.usage.sql import insert_rows_in_tx, rows_in_tx, select_in_tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,9 @@ def admit(*, items: Sequence[Submission]) -> list[Admission | Exception]:
     CapReached, Conflict `operation_conflict` (same id, other content).
     """
     now = clock.db_now()
-    accounts = {row.id: row for row in Account.objects.filter(id__in={i.account_id for i in items})}
-    services = list(Service.objects.filter(id__in=_named_services(items)))
+    named = {item.account_id for item in items}
+    accounts = {row.id: row for row in rows_in_tx(Account, {"id": named})}
+    services = rows_in_tx(Service, {"id": _named_services(items)})
     routes = {row.id: Route(row, price_for_service_in_tx(service=row, at=now)) for row in services}
     outcomes: dict[int, Admission | Exception] = {}
     rows: dict[int, Request] = {}
@@ -238,9 +239,9 @@ def _stored(rows: Iterable[Request]) -> dict[tuple[str, str], Request]:
         own[row.id] = row
     found: dict[tuple[str, str], Request] = {}
     for account_id, operations in by_account.items():
-        keys = Request.objects.filter(account_id=account_id, operation_id__in=operations)
+        keys = {"account_id": account_id, "operation_id": operations}
         others = []
-        for request_id, operation_id in keys.values_list("id", "operation_id"):
+        for request_id, operation_id in select_in_tx(Request, ("id", "operation_id"), keys):
             if request_id in own:
                 found[account_id, operation_id] = own[request_id]
             else:

@@ -17,6 +17,7 @@ from kernel.models import Account, Price, Request, Service
 from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.rates import from_plain, parse_rates, rates_text
+from kernel.usage.sql import rows_in_tx
 
 OWN_VARIABLES = ("BAILING_", "DJANGO_", "MYSQL_")
 ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,119}\Z")
@@ -233,7 +234,8 @@ def list_prices(*, provider: str = "", model: str = "") -> list[Price]:
 @requires_transaction
 def operator_prices_in_tx(*, provider: str, model: str) -> Sequence[pricing.OperatorPrice]:
     """All versions of an operator price, newest first."""
-    return _operator_prices(provider, model)
+    rows = rows_in_tx(Price, {"provider": provider, "model": model})
+    return [_operator_price(row) for row in sorted(rows, key=lambda row: -row.version)]
 
 
 def check_key_name(name: str) -> None:

@@ -18,7 +18,7 @@ from kernel.ids import new_id
 from kernel.models import Account, Request, Service
 from kernel.states import RESULT, Billing, Result
 from kernel.transactions import requires_transaction, transaction
-from kernel.usage.sql import update_where_in_tx
+from kernel.usage.sql import rows_in_tx, select_in_tx, update_where_in_tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +203,10 @@ def _not_admitted() -> LostRace:
 
 def _routes(request_ids: Sequence[str]) -> dict[str, Service]:
     """The service of each request, where it is still the one the request was admitted for."""
-    rows = list(
-        Request.objects.filter(id__in=request_ids).values_list(
-            "id", "service_id", "service_version"
-        )
-    )
-    services = {
-        service.id: service
-        for service in Service.objects.filter(id__in={service_id for _, service_id, _ in rows})
-    }
+    columns = ("id", "service_id", "service_version")
+    rows = select_in_tx(Request, columns, {"id": request_ids})
+    named = {service_id for _, service_id, _ in rows}
+    services = {service.id: service for service in rows_in_tx(Service, {"id": named})}
     return {
         request_id: service
         for request_id, service_id, version in rows

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import Q
 
 from kernel import clock
 from kernel.errors import CommitOutcomeUnknown, LostRace
@@ -30,18 +30,16 @@ from kernel.transactions import (
 from kernel.usage import pricing
 from kernel.usage.catalog import price_for_request_in_tx
 from kernel.usage.metering import Metering
-from kernel.usage.sql import execute_in_tx, insert_rows_in_tx
+from kernel.usage.sql import (
+    CONSUME,
+    FLAG_OVERRUN,
+    execute_in_tx,
+    insert_rows_in_tx,
+    rows_in_tx,
+    settle_rows_in_tx,
+)
 
 log = logging.getLogger(__name__)
-
-CONSUME = (
-    "UPDATE bz_usage_accounts SET consumed_nano = consumed_nano + %s,"
-    " held_nano = held_nano - %s WHERE id = %s"
-)
-FLAG_OVERRUN = (
-    "UPDATE bz_usage_accounts SET overrun_at = %s"
-    " WHERE id = %s AND cap_nano < consumed_nano AND overrun_at IS NULL"
-)
 
 CORRUPT = "corrupt"
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
@@ -75,9 +73,7 @@ def settle(*, items: Sequence[str]) -> list[Settled | Exception]:
 
     Safe to repeat after a lost commit: the rows are locked and a settled one is only reported.
     """
-    rows = list(
-        Request.objects.select_for_update().filter(id__in=items).order_by("id").only(*COLUMNS)
-    )
+    rows = rows_in_tx(Request, {"id": items}, columns=COLUMNS, lock=True)
     charges, deferrals = _charges(row for row in rows if row.billing_state == Billing.PENDING)
     post_charges_in_tx(charges=charges)
     _record_deferrals(deferrals)
@@ -222,15 +218,7 @@ def post_charges_in_tx(*, charges: Sequence[Posting]) -> None:
     insert_rows_in_tx(LedgerRow, [charge.ledger for charge in charges])
     now = charges[0].ledger.created_at
     ids = [charge.request.id for charge in charges]
-    ledger = LedgerRow.objects.filter(charge_of=OuterRef("id"))
-    settled = Request.objects.filter(id__in=ids, billing_state=Billing.PENDING).update(
-        billing_state=Billing.SETTLED,
-        pending_reason="",
-        billed_nano=Subquery(ledger.values("amount_nano")[:1]),
-        reference_nano=Subquery(ledger.values("reference_nano")[:1]),
-        settled_at=now,
-        updated_at=now,
-    )
+    settled = settle_rows_in_tx(ids, before=Billing.PENDING, after=Billing.SETTLED, now=now)
     if settled != len(ids):
         raise LostRace("a request to be charged is not pending any more")
     for charge in charges:

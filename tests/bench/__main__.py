@@ -33,6 +33,7 @@ def main() -> int:
         head = document.head(machine=_machine(), server=str(server.version))
         for name, text in run.sections(server, quick=options.quick, rows=rows, only=options.only):
             print(text, flush=True)
+            print(f"{name}: {time.monotonic() - started:.0f} s so far", file=sys.stderr, flush=True)
             if not options.quick:
                 old = OUT.read_text(encoding="utf-8") if OUT.exists() else ""
                 OUT.write_text(document.replaced(old, head, name, text), encoding="utf-8")

@@ -89,6 +89,13 @@ class Open:
 
     now: int = 0
     peak: int = 0
+    peak_at: float = 0.0
+
+    def enter(self) -> None:
+        """One more is open."""
+        self.now += 1
+        if self.now > self.peak:
+            self.peak, self.peak_at = self.now, time.monotonic()
 
 
 async def stream(
@@ -106,8 +113,7 @@ async def stream(
             answer.parser.feed_data(data)
             if not is_open:
                 is_open = True
-                opened.now += 1
-                opened.peak = max(opened.peak, opened.now)
+                opened.enter()
             if leave_at is not None and opened.peak >= leave_at:
                 return False
         return answer.status == 200

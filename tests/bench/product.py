@@ -65,11 +65,12 @@ def environment(url: str, directory: str, **more: str) -> dict[str, str]:
 
 @contextmanager
 def running(
-    url: str, *, directory: str = "", latency_ms: int = 0, chunk_ms: int = 0
+    url: str, *, directory: str = "", again: bool = False, latency_ms: int = 0, chunk_ms: int = 0
 ) -> Iterator[Product]:
     """Start the product on the schema `url` ('' = embedded SQLite) and wait until it is ready.
 
-    `directory` keeps its files for a later start; without one they are thrown away.
+    `directory` keeps its files for a later start, which is one `again`; without one they are
+    thrown away.
     """
     with tempfile.TemporaryDirectory(prefix="bz-bench-") as own:
         env = environment(
@@ -79,7 +80,8 @@ def running(
             BAILING_DEMO_LATENCY_MS=str(latency_ms),
             BAILING_DEMO_CHUNK_MS=str(chunk_ms),
         )
-        manage(env, "db_init")
+        if not again:
+            manage(env, "db_init")
         port, log = free_port(), Path(own) / "standalone.log"
         started = time.monotonic()
         with log.open("wb") as output:

@@ -70,7 +70,8 @@ def streams_text(got: streams.Result) -> str:
     return (
         f"## Streams\n\n{verdict}\n\n"
         f"{got.streams:,} streams were opened; {got.open_peak:,} of them were open at the same"
-        f" moment. Then {got.left:,} clients left; {got.whole:,} read their stream to the end."
+        f" moment, {got.opening_seconds:.0f} s after the first was asked for."
+        f" Then {got.left:,} clients left; {got.whole:,} read their stream to the end."
         f" {got.settled:,} requests are complete and settled, one ledger row each, and the"
         " account's consumed sum is the sum of the ledger."
         f" {got.seconds:.0f} s in all; memory grew from {got.memory_before_mib:.0f} to"

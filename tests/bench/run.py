@@ -26,11 +26,12 @@ class Size:
     """How much is measured."""
 
     streams: int = 1000
-    settled: int = 20_000
+    chunk_ms: int = 2000
+    settled: int = 10_000
     settled_rounds: int = 3
     small_rows: int = pages.SMALL_ROWS
     page_times: int = 40
-    starts: int = 5
+    starts: int = 3
     latencies_ms: tuple[int, ...] = gateway.LATENCIES_MS
     gateway_rounds: int = 3
     gateway_seconds: float = 4.0
@@ -39,14 +40,15 @@ class Size:
 WHOLE = Size()
 QUICK = Size(
     streams=100,
-    settled=2000,
+    chunk_ms=100,
+    settled=1000,
     settled_rounds=1,
     small_rows=1000,
-    page_times=10,
+    page_times=5,
     starts=1,
     latencies_ms=(0,),
     gateway_rounds=1,
-    gateway_seconds=1.5,
+    gateway_seconds=1.2,
 )
 QUICK_ROWS = 20_000
 QUICK_LEAVES_OUT = (
@@ -66,7 +68,9 @@ def sections(server: Server, *, quick: bool, rows: int, only: str) -> Iterator[t
         "pages": lambda: report.pages_text(
             pages.measure(server, count=rows, small=size.small_rows, times=size.page_times)
         ),
-        "streams": lambda: report.streams_text(streams.measure(server, streams=size.streams)),
+        "streams": lambda: report.streams_text(
+            streams.measure(server, streams=size.streams, chunk_ms=size.chunk_ms)
+        ),
         "start": lambda: report.start_text(start.measure(server, times=size.starts)),
         "gateway": lambda: report.gateway_text(
             gateway.measure(

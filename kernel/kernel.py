@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel import audit, clock, schema
+from kernel.access.signing_keys import purge_receipts
 from kernel.access.tokens import Caller, authenticate
 from kernel.approvals.continuations import Answer, continuation_page, decide_and_carry
 from kernel.approvals.decisions import Decision, expire_page
@@ -108,6 +109,9 @@ class Kernel:
             conf.job_recovery_interval_seconds,
             conf.job_recovery_page_rows,
         )
+        self.receipts = self._pass(
+            "receipts", purge_receipts, conf.purge_interval_seconds, conf.recovery_page_rows
+        )
         self.passes = (
             self.recovery,
             self.settlement,
@@ -115,6 +119,7 @@ class Kernel:
             self.approval_expiry,
             self.continuations,
             self.job_recovery,
+            self.receipts,
         )
         self.worker = Worker(
             database=self.database,

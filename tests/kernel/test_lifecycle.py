@@ -51,7 +51,15 @@ async def test_the_first_tick_starts_every_pass_and_later_ones_wait(kernel_db: N
         await kernel.tick()
         await settled(kernel)
         rows = await look(kernel, passes)
-        assert set(rows) == {"settlement", "recovery", "purge"}
+        assert set(rows) == {
+            "settlement",
+            "recovery",
+            "purge",
+            "approval_expiry",
+            "continuations",
+            "job_recovery",
+            "receipts",
+        }
         assert all(row.owner == kernel.owner and not row.running for row in rows.values())
         await kernel.tick()
         assert kernel.background.pending()["settlement"] == 0, "not due yet"

@@ -1,0 +1,49 @@
+"""What the hand-written reads give is what the ORM gives (A2, A14)."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+
+from kernel import clock
+from kernel.errors import InvalidId, KernelError
+from kernel.models import Account, Request, Service
+from kernel.usage.sql import rows_in_tx, select_in_tx
+from tests.support.product import make_account, make_service
+
+
+@pytest.fixture
+def two_accounts(kernel_db: None) -> None:
+    make_account()
+    make_account("acct-2")
+    make_service()
+    Account.objects.filter(id="acct-2").update(
+        overrun_at=clock.now() - timedelta(days=1), active=False, cap_nano=5
+    )
+
+
+@pytest.mark.parametrize("model", [Account, Service])
+@pytest.mark.parametrize("lock", [False, True])
+def test_rows_are_those_of_the_orm(
+    two_accounts: None, model: type[Account] | type[Service], lock: bool
+) -> None:
+    expected = {row.id: row.__dict__ for row in model.objects.all()}
+    with transaction.atomic():
+        found = rows_in_tx(model, {"id": [*expected, "nobody"]}, lock=lock)
+    names = [field.attname for field in model._meta.concrete_fields]
+    assert len(found) == len(expected) > 0
+    for row in found:
+        assert {name: getattr(row, name) for name in names} == {
+            name: expected[row.id][name] for name in names
+        }
+
+
+def test_no_values_find_nothing_and_a_value_that_is_no_id_never_reaches_the_column(
+    two_accounts: None,
+) -> None:
+    with transaction.atomic():
+        assert rows_in_tx(Account, {"id": []}) == []
+        with pytest.raises(InvalidId):
+            rows_in_tx(Account, {"id": ["é"]})
+    with pytest.raises(KernelError):
+        select_in_tx(Request, ("id",), {"id": "req"})

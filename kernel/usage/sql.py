@@ -20,9 +20,9 @@ ROWS_PER_STATEMENT_MAX = 50
 # A charge takes effect: its ledger row first, then these, the account last (A14, A15).
 SETTLE = (
     "UPDATE bz_usage_requests SET billing_state = %s, pending_reason = '', billed_nano ="
-    " (SELECT amount_nano FROM bz_usage_ledger WHERE charge_of = bz_usage_requests.id),"
+    " (SELECT amount_nano FROM bz_usage_ledger WHERE charge_of = bz_usage_requests.id LIMIT 1),"
     " reference_nano ="
-    " (SELECT reference_nano FROM bz_usage_ledger WHERE charge_of = bz_usage_requests.id),"
+    " (SELECT reference_nano FROM bz_usage_ledger WHERE charge_of = bz_usage_requests.id LIMIT 1),"
     " settled_at = %s, updated_at = %s WHERE billing_state = %s AND id IN ({marks})"
 )
 CONSUME = (

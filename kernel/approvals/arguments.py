@@ -100,22 +100,21 @@ def parse(text: str | bytes, *, field: str = FIELD) -> Any:
 
 def difference(before_text: str, after_text: str) -> list[Change]:
     """Where two argument texts differ, in key order. Secrets are compared and shown masked."""
-    before, after = parse(masked(before_text)), parse(masked(after_text))
-    return list(_changes("", before, after))
+    return list(_changes("", _for_eyes(before_text), _for_eyes(after_text)))
 
 
 def masked(text: str) -> str:
     """The canonical text for eyes: the values of secret keys are replaced by length and digest.
 
     Every view, notice, export and log takes this; the real text goes to the tool alone. The short
-    digest tells two secrets apart.
+    digest tells two secrets apart. A text that cannot be read is masked as a whole.
     """
-    return _text_of(_masked(parse(text)))
+    return _text_of(_for_eyes(text))
 
 
 def effect_sentence(template: str, arguments_text: str) -> str:
     """The tool's sentence with `{name}` replaced by that argument: masked, long values cut."""
-    values = parse(masked(arguments_text))
+    values = _for_eyes(arguments_text)
 
     def spoken(match: re.Match[str]) -> str:
         value = values.get(match[1], _ABSENT) if isinstance(values, dict) else _ABSENT
@@ -217,6 +216,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _for_eyes(text: str) -> Any:
+    try:
+        return _masked(parse(text))
+    except InvalidInput:  # an old row, or a limit that was lowered since: a view never fails
+        return _mask(text)
+
+
 def _masked(value: Any) -> Any:
     if isinstance(value, dict):
         return {
@@ -237,7 +243,7 @@ def _mask(value: Any) -> Any:
     if value is None:
         return None
     text = value if isinstance(value, str) else _text_of(value)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"•••• ({len(text)} characters, sha256 {digest})"
 
 

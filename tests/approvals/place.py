@@ -13,7 +13,7 @@ from kernel.approvals import Decision, Question
 from kernel.audit import Actor
 from kernel.errors import Unavailable
 from kernel.models import Approval, AuditRow, Continuation, Job, JobMarkers
-from kernel.state import DatabaseStore, JobRecord, NewJob
+from kernel.state import Admission, DatabaseStore, JobRecord, NewJob
 from kernel.states import Waiting
 from kernel.transactions import transaction
 
@@ -115,6 +115,37 @@ def consume(approval: Approval, **fields: Any) -> approvals.Grant:
         **fields,
     }
     return in_tx(act=partial(approvals.consume_in_tx, **values))
+
+
+class Faulty(DatabaseStore):
+    """The database store, failing for some jobs before or after the real verb."""
+
+    def __init__(self, *, job_ids: tuple[str, ...] = (), after: bool = False, times: int = 10**6):
+        self.job_ids, self.after, self.times, self.calls = job_ids, after, times, 0
+
+    def _meet(self, job_id: str, verb: Callable[[], Any]) -> Any:
+        fails = (not self.job_ids or job_id in self.job_ids) and self.calls < self.times
+        self.calls += 1
+        if fails and self.after:
+            verb()
+        if fails:
+            raise Boom("out of order")
+        return verb()
+
+    def requeue_approved_job_once(self, *, job_id: str, **fields: Any) -> Admission:
+        return self._meet(job_id, partial(STORE.requeue_approved_job_once, job_id=job_id, **fields))
+
+    def refuse(self, *, job_id: str, **fields: Any) -> bool:
+        return self._meet(job_id, partial(STORE.refuse, job_id=job_id, **fields))
+
+
+def decided(row: Approval, decision: str = "approved", **fields: Any) -> Approval:
+    """Decided, and the process died before it carried anything through."""
+    return approvals.decide(order=order(row, decision, **fields)).approval
+
+
+def carry(row: Approval, store: Any = STORE) -> approvals.Carried:
+    return approvals.carry_through(approval_id=row.id, store=store)
 
 
 # --- what the tables say --------------------------------------------------------------------

@@ -243,6 +243,21 @@ def test_secrets_are_masked_and_still_told_apart() -> None:
     assert approvals.masked('{"password":null}') == '{"password":null}'
 
 
+@pytest.mark.parametrize("text", ["", "no json", '{"a":1,"a":2}', '{"a":"\ud800"}'])
+def test_a_view_of_an_old_text_that_cannot_be_read_shows_nothing_and_never_fails(text: str) -> None:
+    shown = json.loads(approvals.masked(text))
+    assert shown.startswith(f"•••• ({len(text)} characters, sha256 ")
+    assert [each.path for each in approvals.difference(text, "{}")] == ["$"]
+    assert approvals.effect_sentence("Refund {amount}.", text) == "Refund (none)."
+
+
+def test_masks_that_are_longer_than_the_secrets_are_still_compared() -> None:
+    with override(arguments_bytes_max=1024):
+        before = approvals.canonical({f"token{n:03}": "x" for n in range(50)}).text
+        after = before.replace('"x"', '"y"', 1)
+        assert [each.path for each in approvals.difference(before, after)] == ["token000"]
+
+
 def test_a_difference_names_places_types_and_no_secret() -> None:
     before = '{"amount":25,"lines":[{"n":1}],"a b":1,"cookie":"s3cret-1"}'
     after = '{"amount":"25","lines":[{"n":2},{"n":3}],"new":null,"cookie":"s3cret-2"}'

@@ -167,8 +167,13 @@ class StoreConformance:
         place.store.release(fence=old)
         now = claimed(place.store)
         assert (now.owner, now.fence_token) == (old.owner, old.token + 1)
+        act = Counter()
         with pytest.raises(LostRace):
-            place.store.finish(fence=old, state="done")
+            place.store.guard(fence=old, act=act)
+        with pytest.raises(LostRace):
+            place.store.finish(fence=old, state="done", also=act)
+        assert act.calls == 0
+        assert place.store.get(job_id=now.id) == now
 
     # --- wait, release, finish --------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What every page needs: the sidebar, the person's roles and preferences. One query (the roles)."""
+"""What every page needs: the sidebar, the person's roles and preferences. Two queries."""
 
 from typing import Any
 
@@ -6,8 +6,16 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from console.access import permissions_of, roles_of
+from console.migrated import is_migrated
 from console.navigation import address_of, sidebar
 from console.preferences import preferences_of
+from console.queries.approvals import waiting_count
+
+
+def waiting_counts() -> dict[str, str]:
+    """What waits behind entries of the sidebar: the approvals that a person could decide now."""
+    waiting = waiting_count() if is_migrated() else None
+    return {"approvals": str(waiting)} if waiting and waiting.value else {}
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
@@ -17,7 +25,9 @@ def shell(request: HttpRequest) -> dict[str, Any]:
         "preferences": preferences_of(request),
         "roles": SimpleLazyObject(lambda: roles_of(user)),
         "sidebar": SimpleLazyObject(
-            lambda: sidebar(permissions=permissions_of(user), path=request.path)
+            lambda: sidebar(
+                permissions=permissions_of(user), path=request.path, counts=waiting_counts()
+            )
         ),
         "go_to": SimpleLazyObject(lambda: address_of("go-to")),
         "preferences_address": SimpleLazyObject(lambda: address_of("preferences")),

@@ -54,6 +54,8 @@ SECTIONS = (
     Section(
         _("Set-up"),
         (
+            Screen("tools", _("Tools"), "tools", "m"),
+            Screen("routes", _("Routes"), "routes", "w"),
             Screen("services", _("Services"), "services", "s"),
             Screen("prices", _("Prices"), "prices", "i"),
             Screen("tokens", _("Tokens"), "tokens", "t"),

@@ -57,7 +57,60 @@ STATUSES: dict[str, Status] = {
     "running": Status(_("Running"), "sent", "info"),
     "idle": Status(_("Idle"), "ring", "calm"),
     "backing_off": Status(_("Backing off"), "clock", "warn", loud=True),
+    "paused": Status(_("Paused"), "pause", "warn", loud=True),
     "over_cap": Status(_("Over cap"), "alert", "danger", loud=True),
+}
+
+STATUSES |= {
+    # an approval, its risk, what became of its decision
+    "risk_low": Status(_("Low risk"), "ring", "calm"),
+    "risk_medium": Status(_("Medium risk"), "info", "warn"),
+    "risk_high": Status(_("High risk"), "alert", "danger", loud=True),
+    "approval_open": Status(_("Open"), "question", "accent", loud=True, hint=_("Not decided.")),
+    "approval_approved": Status(_("Approved"), "check-circle", "ok"),
+    "approval_consumed": Status(_("Approved"), "check-circle", "ok", hint=_("The grant is used.")),
+    "approval_denied": Status(_("Denied"), "x-circle", "danger"),
+    "approval_expired": Status(_("Expired"), "clock", "calm", hint=_("Nobody decided in time.")),
+    "approval_cancelled": Status(_("Cancelled"), "ban", "calm"),
+    "fate_": Status(_("Not decided"), "ring-dashed", "calm"),
+    "fate_owed": Status(_("Recorded, continuing"), "clock", "info"),
+    "fate_owed_failing": Status(
+        _("Continuation failed"),
+        "alert",
+        "warn",
+        loud=True,
+        hint=_("The decision is recorded; it is tried again by itself."),
+    ),
+    "fate_not_started": Status(_("Not started yet"), "ring", "calm"),
+    "fate_runs": Status(_("Running"), "sent", "info"),
+    "fate_done": Status(_("Done"), "check-circle", "ok", hint=_("The tool answered.")),
+    "fate_failed": Status(_("Not executed"), "x-circle", "danger"),
+    "fate_uncertain": Status(_("Uncertain"), "question", "unknown", loud=True),
+    "fate_never": Status(_("Never sent"), "dash-circle", "calm"),
+    "bulk_not_done": Status(_("Not done"), "alert", "warn", loud=True),
+    # a job, and its tool calls
+    "job_queued": Status(_("Queued"), "ring", "calm", hint=_("Waits for a worker.")),
+    "job_running": Status(_("Running"), "sent", "info", hint=_("A worker holds it.")),
+    "job_waiting": Status(_("Waiting"), "clock", "warn", loud=True, hint=_("Waits for a person.")),
+    "job_done": Status(_("Done"), "check-circle", "ok"),
+    "job_failed": Status(_("Failed"), "x-circle", "danger"),
+    "job_refused": Status(_("Refused"), "ban", "danger", hint=_("A decision ended it.")),
+    "job_cancelled": Status(_("Cancelled"), "ban", "calm"),
+    "job_parked": Status(
+        _("Parked"), "alert", "danger", loud=True, hint=_("It lost its workers too often.")
+    ),
+    "call_proposed": Status(_("Not sent"), "ring", "calm"),
+    "call_dispatching": Status(_("Sent"), "sent", "info", hint=_("Its worker waits.")),
+    "call_uncertain": Status(
+        _("Uncertain"), "question", "unknown", loud=True, hint=_("Sent, no answer saved.")
+    ),
+    "call_done": Status(_("Done"), "check-circle", "ok"),
+    "call_failed": Status(_("Not executed"), "x-circle", "danger"),
+    # what a tool's policy says when no rule fits
+    "policy_auto": Status(_("Runs by itself"), "play", "calm"),
+    "policy_approval": Status(_("Asks a person"), "approvals", "info"),
+    "policy_forbidden": Status(_("Forbidden"), "ban", "danger"),
+    "policy_": Status(_("Not readable"), "alert", "warn"),
 }
 
 

@@ -4,16 +4,23 @@ from django.urls import path
 
 from console import preferences, sign_in
 from console.admin import raw_rows
+from console.queries.approvals import DECIDED, EXPIRED
 from console.views import (
     access,
     accounts,
+    approvals,
+    approvals_bulk,
+    calls,
     catalog,
     corrections,
     home,
+    jobs,
     reconciliation,
     requests,
+    routes,
     styleguide,
     system,
+    tools,
 )
 
 urlpatterns = [
@@ -35,6 +42,39 @@ urlpatterns = [
     path("accounts/<str:account_id>/change/", accounts.change, name="account-change"),
     path("reconciliation/", reconciliation.index, name="reconciliation"),
     path("reconciliation/run/", reconciliation.run_now, name="reconciliation-run"),
+    path("approvals/", approvals.index, name="approvals"),
+    path("approvals/decided/", approvals.index, {"tab": DECIDED}, name="approvals-decided"),
+    path("approvals/expired/", approvals.index, {"tab": EXPIRED}, name="approvals-expired"),
+    path("approvals/bulk/", approvals_bulk.bulk, name="approvals-bulk"),
+    path("approvals/<str:approval_id>/", approvals.detail, name="approval"),
+    path(
+        "approvals/<str:approval_id>/approve/",
+        approvals.decide,
+        {"decision": "approved"},
+        name="approval-approve",
+    ),
+    path(
+        "approvals/<str:approval_id>/deny/",
+        approvals.decide,
+        {"decision": "denied"},
+        name="approval-deny",
+    ),
+    path("approvals/<str:approval_id>/retry/", approvals.retry, name="approval-retry"),
+    path("jobs/", jobs.index, name="jobs"),
+    path("jobs/pause/<str:scope>/", jobs.pause_scope, name="pause"),
+    path("jobs/unpause/<str:scope>/", jobs.unpause_scope, name="unpause"),
+    path("jobs/<str:job_id>/", jobs.detail, name="job"),
+    path("jobs/<str:job_id>/cancel/", jobs.cancel, name="job-cancel"),
+    path("jobs/<str:job_id>/resume/", jobs.resume, name="job-resume"),
+    path("calls/<str:call_id>/", calls.call, name="call"),
+    path("tools/", tools.index, name="tools"),
+    path("tools/new/", tools.create, name="tool-new"),
+    path("tools/<str:tool_id>/", tools.detail, name="tool"),
+    path("tools/<str:tool_id>/change/", tools.change, name="tool-change"),
+    path("routes/", routes.index, name="routes"),
+    path("routes/new/", routes.create, name="route-new"),
+    path("routes/<str:route_id>/", routes.detail, name="route"),
+    path("routes/<str:route_id>/change/", routes.change, name="route-change"),
     path("services/", catalog.services, name="services"),
     path("services/new/", catalog.service_new, name="service-new"),
     path("services/<str:service_id>/", catalog.service, name="service"),

@@ -1,11 +1,12 @@
 """Home's figures: one UNION ALL of capped counts and oldest times, each served by an index."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
 
+from kernel import clock
 from kernel.conf import conf
 from kernel.states import Billing, Result
 
@@ -13,8 +14,8 @@ NEWEST_PENDING_ROWS = 1000
 
 _COUNTED = """
 SELECT '{name}' AS name, '' AS detail, COUNT(*) AS amount,
-  (SELECT MIN(updated_at) FROM bz_usage_requests WHERE {where}) AS oldest_at
-FROM (SELECT 1 AS one FROM bz_usage_requests WHERE {where} LIMIT {limit}) AS {name}_rows
+  (SELECT MIN({since}) FROM {table} WHERE {oldest}) AS oldest_at
+FROM (SELECT 1 AS one FROM {table} WHERE {where} LIMIT {limit}) AS {name}_rows
 """
 _REASONS = """
 SELECT 'reason' AS name, pending_reason AS detail, COUNT(*) AS amount,
@@ -27,6 +28,14 @@ _ACCOUNTS = """
 SELECT 'accounts' AS name, CAST(COUNT(overrun_at) AS CHAR) AS detail,
   COALESCE(SUM(consumed_nano), 0) AS amount, MIN(overrun_at) AS oldest_at
 FROM bz_usage_accounts
+"""
+# What agent jobs leave to people; read only where their tables are (migration 0068).
+_UNCERTAIN = """
+SELECT 'uncertain' AS name, '' AS detail, COUNT(*) AS amount,
+  MIN(bz_tool_calls.updated_at) AS oldest_at
+FROM bz_tool_calls LEFT JOIN bz_jobs ON bz_jobs.id = bz_tool_calls.job_id
+WHERE bz_tool_calls.state = 'dispatching' AND (bz_jobs.state <> 'running'
+  OR (bz_jobs.state IS NULL AND bz_tool_calls.updated_at < '{lease_ago}'))
 """
 _CHECKS = """
 SELECT 'broken' AS name, '' AS detail, COUNT(*) AS amount, MIN(checked_at) AS oldest_at
@@ -46,6 +55,9 @@ class Backlog:
         return f"{self.count:,}{'+' if self.capped else ''}"
 
 
+NOTHING = Backlog(0)
+
+
 @dataclass(slots=True)
 class Figures:
     """What Home shows in numbers.
@@ -61,11 +73,15 @@ class Figures:
     overrun: Backlog
     broken: Backlog
     consumed_nano: int
+    approvals: Backlog = NOTHING  # open, and somebody could decide them now
+    uncertain: Backlog = NOTHING  # tool calls that were sent, and nobody waits for the answer
+    parked: Backlog = NOTHING
+    failing: Backlog = NOTHING  # recorded decisions whose carrying through failed so far
     reasons: dict[str, Backlog] = field(default_factory=dict)
 
 
-def figures() -> Figures:
-    """One query."""
+def figures(*, with_jobs: bool = True) -> Figures:
+    """One query. Without migration 0068 (`with_jobs` False) there is nothing of jobs to count."""
     states = {
         "unknown": f"result_state = '{Result.UNKNOWN}'",
         "dispatched": f"result_state = '{Result.DISPATCHED}'",
@@ -73,9 +89,10 @@ def figures() -> Figures:
         "pending": f"billing_state = '{Billing.PENDING}'",
     }
     parts = [
-        _COUNTED.format(name=name, where=where, limit=conf.count_cap + 1)
+        _counted(name, "bz_usage_requests", where, since="updated_at")
         for name, where in states.items()
     ]
+    parts += _of_jobs() if with_jobs else []
     parts += [_REASONS.format(rows=NEWEST_PENDING_ROWS), _ACCOUNTS, _CHECKS]
     with connection.cursor() as cursor:
         cursor.execute("\nUNION ALL\n".join(parts))
@@ -83,18 +100,58 @@ def figures() -> Figures:
     single = {name: row for name, *row in found if name != "reason"}
     overrun, consumed, overrun_at = single.pop("accounts")
     return Figures(
-        **{name: _backlog(amount, oldest) for name, (_, amount, oldest) in single.items()},
-        overrun=_backlog(overrun, overrun_at),
+        **{name: backlog(amount, oldest) for name, (_, amount, oldest) in single.items()},
+        overrun=backlog(overrun, overrun_at),
         consumed_nano=int(consumed),
         reasons={
-            detail: _backlog(amount, oldest)
+            detail: backlog(amount, oldest)
             for name, detail, amount, oldest in found
             if name == "reason"
         },
     )
 
 
-def _backlog(amount: Any, oldest: Any) -> Backlog:
+def _counted(name: str, table: str, where: str, *, since: str, oldest: str = "") -> str:
+    """A capped count of rows and the oldest moment of `oldest` (default: of the same rows)."""
+    return _COUNTED.format(
+        name=name,
+        table=table,
+        where=where,
+        since=since,
+        oldest=oldest or where,
+        limit=conf.count_cap + 1,
+    )
+
+
+def _of_jobs() -> list[str]:
+    now = clock.now()
+    lease_ago = now - timedelta(seconds=conf.job_lease_seconds)
+    return [
+        _counted(
+            "approvals",
+            "bz_approvals",
+            f"state = 'open' AND expires_at > '{_sql_moment(now)}'",
+            since="created_at",
+            oldest="state = 'open'",
+        ),
+        _counted("parked", "bz_jobs", "state = 'parked'", since="due_at"),
+        _counted(
+            "failing",
+            "bz_approval_continuations",
+            "state = 'owed' AND attempts > 0 AND error_text <> ''",
+            since="created_at",
+        ),
+        _UNCERTAIN.format(lease_ago=_sql_moment(lease_ago)),
+    ]
+
+
+def _sql_moment(moment: datetime) -> str:
+    """A moment as both databases store and compare it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+
+
+def backlog(amount: Any, oldest: Any) -> Backlog:
+    """A count up to the cap, and a moment as the database gave it."""
     count = int(amount)
     return Backlog(min(count, conf.count_cap), count > conf.count_cap, _moment(oldest))
 

@@ -12,6 +12,10 @@ INTERVALS = {
     "settlement": "settlement_interval_seconds",
     "recovery": "recovery_interval_seconds",
     "purge": "purge_interval_seconds",
+    "continuations": "continuation_interval_seconds",
+    "approval_expiry": "approval_expiry_interval_seconds",
+    "job_recovery": "job_recovery_interval_seconds",
+    "receipts": "purge_interval_seconds",
 }
 
 

@@ -11,13 +11,14 @@ from django.views.decorators.http import require_GET
 from console.access import needs
 from console.acting import version_of
 from console.filters import read_filters
-from console.formats import ago_text
 from console.middleware import is_poll
+from console.migrated import is_migrated
 from console.queries.home import Backlog, Figures, figures
 from console.queries.passes import PassView, passes, processes
 from console.queries.requests import changed_since, latest_requests
 from console.responses import Screen
 from console.statuses import status_of
+from console.views.home_work import since_text, work_items
 from console.views.news import news, seen_moment
 from console.words import pass_text
 from kernel import clock
@@ -32,7 +33,7 @@ def home(request: HttpRequest) -> HttpResponse:
     """What needs attention first; figures, latest requests, processes and passes below."""
     if is_poll(request):
         return _news(request)
-    found = figures()
+    found = figures(with_jobs=is_migrated())
     views = passes()
     recent = latest_requests(LATEST_ROWS)
     now = clock.now()
@@ -40,7 +41,9 @@ def home(request: HttpRequest) -> HttpResponse:
     return Screen(request, "console/home/index.html", "console/home/_attention.html").show(
         {
             "attention": _attention(found, views),
-            "all_well": _("No unknown outcome, nothing overdue, every pass on time."),
+            "all_well": _(
+                "No question open, no unknown outcome, nothing overdue, every pass on time."
+            ),
             "stats": _stats(found),
             "recent": recent,
             "processes": processes(views),
@@ -54,7 +57,8 @@ def home(request: HttpRequest) -> HttpResponse:
                 for view in views
             ],
             "now": now,
-            "news_address": f"?poll=1&seen={seen}&unknown={found.unknown.count}",
+            "news_address": f"?poll=1&seen={seen}&unknown={found.unknown.count}"
+            f"&waiting={found.approvals.count}",
         }
     )
 
@@ -62,8 +66,17 @@ def home(request: HttpRequest) -> HttpResponse:
 def _news(request: HttpRequest) -> HttpResponse:
     changed = changed_since(read_filters({}, ()), seen_moment(request))
     known = request.GET.get("unknown", "")
-    more = figures().unknown.count - int(known) if known.isascii() and known.isdigit() else 0
-    return news(request, href=reverse("home"), changed=changed, unknown=max(more, 0))
+    found = figures(with_jobs=is_migrated())
+    more = found.unknown.count - int(known) if known.isascii() and known.isdigit() else 0
+    waiting = request.GET.get("waiting", "")
+    asked = found.approvals.count - int(waiting) if waiting.isascii() and waiting.isdigit() else 0
+    return news(
+        request,
+        href=reverse("home"),
+        changed=changed,
+        unknown=max(more, 0),
+        waiting=max(asked, 0),
+    )
 
 
 def _attention(found: Figures, views: list[PassView]) -> list[dict[str, Any]]:
@@ -80,7 +93,7 @@ def _attention(found: Figures, views: list[PassView]) -> list[dict[str, Any]]:
                 )
                 % {"count": found.broken},
                 "text": _("Found by the last db_verify. Look before anything is repaired."),
-                "side": _since(found.broken),
+                "side": since_text(found.broken),
                 "href": reverse("health"),
             }
         )
@@ -96,10 +109,11 @@ def _attention(found: Figures, views: list[PassView]) -> list[dict[str, Any]]:
                 )
                 % {"count": found.unknown},
                 "text": _("Sent, no answer saved. Never sent again: look it up and resolve it."),
-                "side": _since(found.unknown),
+                "side": since_text(found.unknown),
                 "href": f"{reverse('requests')}?state=unknown",
             }
         )
+    items += work_items(found)
     items += _money_items(found)
     items += [_pass_item(view) for view in views if view.state in ("late", "backing_off")]
     return items
@@ -131,7 +145,7 @@ def _money_items(found: Figures) -> list[dict[str, Any]]:
                 )
                 % {"count": found.overrun},
                 "text": _("Real charges passed the cap; new requests are refused."),
-                "side": _since(found.overrun),
+                "side": since_text(found.overrun),
                 "href": f"{reverse('accounts')}?state=over_cap",
             }
         )
@@ -148,7 +162,7 @@ def _money_items(found: Figures) -> list[dict[str, Any]]:
                 )
                 % {"count": unpriced},
                 "text": _("A price that was valid at admission settles it with the next pass."),
-                "side": _since(unpriced),
+                "side": since_text(unpriced),
                 "href": reverse("prices"),
             }
         )
@@ -175,7 +189,7 @@ def _stuck_items(found: Figures) -> list[dict[str, Any]]:
             )
             % {"count": total},
             "text": REASONS[most].means if most in REASONS else most,
-            "side": _since(total),
+            "side": since_text(total),
             "href": address if len(stuck) == 1 else f"{reverse('reconciliation')}#reasons",
         }
     ]
@@ -199,7 +213,7 @@ def _stats(found: Figures) -> list[dict[str, Any]]:
         {
             "label": _("Pending charges"),
             "value": str(found.pending),
-            "note": _since(found.pending) or _("nothing waits"),
+            "note": since_text(found.pending) or _("nothing waits"),
             "href": f"{requests}?billing=pending",
         },
         {
@@ -210,10 +224,3 @@ def _stats(found: Figures) -> list[dict[str, Any]]:
         },
     ]
     return [{"nano": None, "trend": None, **card} for card in cards]
-
-
-def _since(backlog: Backlog) -> str:
-    if not backlog.count or backlog.oldest_at is None:
-        return ""
-    age = ago_text(backlog.oldest_at, now=clock.now())
-    return age if backlog.count == 1 else _("oldest %(age)s") % {"age": age}

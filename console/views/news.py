@@ -31,10 +31,12 @@ def news(
     href: str,
     changed: CappedCount | None = None,
     unknown: int = 0,
+    waiting: int = 0,
     row: Request | None = None,
 ) -> HttpResponse:
-    """One line: so many changed (and so many more unknown), or the new state of one request."""
-    if row is None and not unknown and (changed is None or not changed.value):
+    """One line: what changed, how much more is unknown or waits; or the state of one request."""
+    if row is None and not (unknown or waiting) and (changed is None or not changed.value):
         return HttpResponse(status=204)
     context = {"changed": changed, "unknown": unknown, "row": row, "href": href}
+    context["waiting"] = waiting
     return render(request, "console/_news.html", context)

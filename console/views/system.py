@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET
 from console.access import ability, needs
 from console.acting import kernel_of
 from console.filters import read_filters
+from console.migrated import is_migrated
 from console.paging import Cursor
 from console.queries.audit import FILTERS, audit_page
 from console.queries.passes import passes, processes
@@ -22,7 +23,18 @@ from kernel import schema, usage
 from kernel.errors import KernelError
 from kernel.ids import is_id
 from kernel.invariants import INVARIANTS
-from kernel.models import Account, AuditRow, CheckReport, LedgerRow, Request, Service, Token
+from kernel.models import (
+    Account,
+    Approval,
+    AuditRow,
+    CheckReport,
+    Job,
+    LedgerRow,
+    Request,
+    Service,
+    Token,
+    ToolCall,
+)
 
 FOUND_MAX = 20
 Place = dict[str, Any]
@@ -72,7 +84,9 @@ def go_to(request: HttpRequest) -> HttpResponse:
     """Any id leads to its page; 404 in words when nothing has it."""
     text = request.GET.get("q", "").strip()
     if not text:
-        messages.info(request, _("Type an id: of an operation, a request, an account, a service."))
+        messages.info(
+            request, _("Type an id: of a request, a job, an approval, a tool call, an account.")
+        )
         return see_other(reverse("home"))
     places = _places(request, text)
     if len(places) == 1:
@@ -127,11 +141,44 @@ def _find_token(text: str) -> Place | None:
     return _place(_("Token"), text, address) if row else None
 
 
+def _find_job(text: str) -> Place | None:
+    """A job, or one of its tool calls: `<job>.<step>.<index>`."""
+    if not is_migrated():
+        return None
+    if "." in text:
+        return _find_call(text)
+    row = Job.objects.filter(id=text).only("id").first()
+    return _place(_("Job"), text, reverse("job", args=[text])) if row else None
+
+
+def _find_call(text: str) -> Place | None:
+    row = ToolCall.objects.filter(id=text).only("id").first()
+    return _place(_("Tool call"), text, reverse("call", args=[text])) if row else None
+
+
+def _find_approval(text: str) -> Place | None:
+    row = Approval.objects.filter(id=text).only("id").first() if is_migrated() else None
+    return _place(_("Approval"), text, reverse("approval", args=[text])) if row else None
+
+
+def _find_invocation(text: str) -> Place | None:
+    """A direct invocation leads to its call, or to the question about it."""
+    if not is_migrated():
+        return None
+    if "." in text:
+        return _find_call(text)
+    call = ToolCall.objects.filter(job_id=text).only("id").order_by("step", "id").first()
+    return _place(_("Invocation"), text, reverse("call", args=[call.id])) if call else None
+
+
 OWN_IDS: dict[str, Callable[[str], Place | None]] = {
     "req_": _find_request,
     "led_": _find_ledger_row,
     "aud_": _find_audit_row,
     "tok_": _find_token,
+    "job_": _find_job,
+    "apr_": _find_approval,
+    "inv_": _find_invocation,
 }
 
 

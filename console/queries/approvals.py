@@ -1,0 +1,153 @@
+"""Approvals as the screens read them: one page per tab, and what became of each decision."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import QuerySet
+from django.utils.translation import gettext_lazy as _
+
+from console.filters import Chosen, Id
+from console.paging import CappedCount, Cursor, IdPage, capped_count, page_ids, rows_by_id
+from console.queries.walks import walk
+from kernel import clock
+from kernel.conf import conf
+from kernel.models import Approval, Continuation, Job, ToolCall
+from kernel.states import ApprovalState, CallState, JobState, Owed
+
+OPEN, DECIDED, EXPIRED = "open", "decided", "expired"
+TAB_STATES = {
+    OPEN: (ApprovalState.OPEN,),
+    DECIDED: (ApprovalState.APPROVED, ApprovalState.CONSUMED, ApprovalState.DENIED),
+    EXPIRED: (ApprovalState.EXPIRED, ApprovalState.CANCELLED),
+}
+FILTERS = (Id("account", _("Account")),)
+BY_STATE, BY_ACCOUNT = "bz_approval_state", "bz_approval_acct"
+# Long texts stay in the table: a list never loads them.
+HEAVY = ("arguments_text", "reason")
+CALL_HEAVY = ("arguments_text", "response_text", "note")
+BADGE_CAP = 99
+NEWS_ROWS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRow:
+    """One approval of a list: its row, its state now, and what became of its decision."""
+
+    row: Approval
+    state: str
+    fate: str  # '' while open, else the second half of a status name (console/statuses.py)
+    attempts: int = 0
+
+    @property
+    def is_actionable(self) -> bool:
+        return self.state == ApprovalState.OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPage:
+    """One page of a tab."""
+
+    rows: Sequence[ApprovalRow]
+    page: IdPage
+
+
+def approval_page(tab: str, chosen: Chosen, cursor: Cursor | None) -> ApprovalPage:
+    """Two queries for the open ones, at most five else, whatever the size of the table."""
+    page = page_ids(
+        [_in_state(state, chosen) for state in TAB_STATES[tab]],
+        cursor=cursor,
+        order_by="created_at",
+    )
+    found = rows_by_id(Approval.objects.defer(*HEAVY), page.ids)
+    rows = [row for row in found if isinstance(row, Approval)]
+    return ApprovalPage(approval_rows(rows), page)
+
+
+def _in_state(state: str, chosen: Chosen) -> QuerySet[Approval]:
+    rows = Approval.objects.filter(state=state)
+    account = chosen.values.get("account")
+    if account:
+        rows = rows.filter(account_id=account)
+    return walk(rows, BY_ACCOUNT if account else BY_STATE)
+
+
+def approval_rows(rows: Sequence[Approval]) -> list[ApprovalRow]:
+    """The rows with what became of them. At most three queries, none when all are open."""
+    now = clock.now()
+    closed = [row for row in rows if row.state != ApprovalState.OPEN]
+    calls, owed, jobs = _fates_of(closed)
+    return [
+        ApprovalRow(
+            row,
+            state_now(row, now=now),
+            fate(row, calls.get(row.tool_call_id), owed.get(row.id), jobs, now=now),
+            attempts=owed[row.id].attempts if row.id in owed else 0,
+        )
+        for row in rows
+    ]
+
+
+def _fates_of(
+    rows: Sequence[Approval],
+) -> tuple[dict[str, ToolCall], dict[str, Continuation], dict[str, str]]:
+    if not rows:
+        return {}, {}, {}
+    call_ids = [row.tool_call_id for row in rows if row.tool_call_id]
+    calls = ToolCall.objects.defer(*CALL_HEAVY).in_bulk(call_ids)
+    owed = Continuation.objects.in_bulk([row.id for row in rows])
+    sent = [call.job_id for call in calls.values() if call.state == CallState.DISPATCHING]
+    jobs = dict(Job.objects.filter(id__in=sent).values_list("id", "state")) if sent else {}
+    return calls, owed, jobs
+
+
+def state_now(row: Approval, *, now: datetime) -> str:
+    """The state a person should see: open and past its time is expired, swept or not."""
+    late = row.state == ApprovalState.OPEN and row.expires_at <= now
+    return ApprovalState.EXPIRED if late else row.state
+
+
+def fate(
+    row: Approval,
+    call: ToolCall | None,
+    continuation: Continuation | None,
+    job_states: dict[str, str],
+    *,
+    now: datetime,
+) -> str:
+    """What became of a decision: one of the `fate_*` names of console/statuses.py, '' while open.
+
+    Not started, running, done, uncertain and failed are five different answers (case 25).
+    """
+    if row.state == ApprovalState.OPEN:
+        return ""
+    if continuation is not None and continuation.state == Owed.OWED:
+        return "owed_failing" if continuation.attempts and continuation.error_text else "owed"
+    if row.state not in (ApprovalState.APPROVED, ApprovalState.CONSUMED):
+        return "never"
+    if call is None or call.state == CallState.PROPOSED:
+        return "not_started"
+    if call.state == CallState.DISPATCHING:
+        return "uncertain" if is_uncertain(call, job_states.get(call.job_id), now=now) else "runs"
+    return "done" if call.state == CallState.DONE else "failed"
+
+
+def is_uncertain(call: ToolCall, job_state: str | None, *, now: datetime) -> bool:
+    """Whether a dispatched call has nobody left who waits for its answer (D3)."""
+    if call.state != CallState.DISPATCHING:
+        return False
+    if job_state is None:  # a direct invocation: it runs no longer than a job's lease
+        return call.updated_at < now - timedelta(seconds=conf.job_lease_seconds)
+    return job_state != JobState.RUNNING
+
+
+def waiting_count(*, cap: int = BADGE_CAP) -> CappedCount:
+    """How many approvals a person could decide now. One query, served by an index."""
+    rows = Approval.objects.filter(state=ApprovalState.OPEN, expires_at__gt=clock.now())
+    return capped_count(rows, cap=cap)
+
+
+def opened_since(chosen: Chosen, moment: datetime) -> CappedCount:
+    """How many were asked after `moment`, up to NEWS_ROWS_MAX. One query."""
+    rows = _in_state(ApprovalState.OPEN, chosen).filter(created_at__gt=moment)
+    return capped_count(rows, cap=NEWS_ROWS_MAX)

@@ -1,0 +1,187 @@
+"""What the page of one job shows: its steps, who waits for what, its input and result."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.http import Http404
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+
+from console.acting import version_of
+from console.bodies import body_view
+from console.queries.approvals import is_uncertain
+from console.queries.audit import acts_on
+from console.queries.jobs import StepParts, approvals_by_call, finished_seconds, job_steps
+from console.words import act_text
+from kernel import clock
+from kernel.conf import conf
+from kernel.ids import is_id
+from kernel.models import Approval, Job, Pause, ToolCall
+from kernel.state.pauses import GLOBAL, ROUTE_PREFIX
+from kernel.states import ApprovalState, JobState, Result, Waiting
+
+ACTS_SHOWN = 20
+ENDED = frozenset({JobState.DONE, JobState.FAILED, JobState.REFUSED, JobState.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """One call of a step: its row, whether it is uncertain, and the questions about it."""
+
+    row: ToolCall
+    state: str  # second half of a status name `call_*`
+    approvals: list[Approval]
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """One step as the page shows it."""
+
+    parts: StepParts
+    calls: list[CallView]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One thing the job waits for: a title, a line of text, and where a person can end it."""
+
+    icon: str
+    tone: str
+    title: str | Promise
+    text: str  # untrusted
+    href: str = ""
+
+
+def job_or_404(job_id: str) -> Job:
+    """The job of this id, or Http404."""
+    row = Job.objects.filter(id=job_id).first() if is_id(job_id, chars_max=64) else None
+    if row is None:
+        raise Http404
+    return row
+
+
+def job_context(row: Job) -> dict[str, Any]:
+    """Everything templates/console/jobs/detail.html names."""
+    now = clock.now()
+    asked = approvals_by_call(row.id)
+    steps = [
+        StepView(
+            parts,
+            [
+                CallView(call, call_state(call, row, now=now), asked.get(call.id, []))
+                for call in parts.calls
+            ],
+        )
+        for parts in job_steps(row)
+    ]
+    pauses = list(Pause.objects.filter(scope__in=[GLOBAL, f"{ROUTE_PREFIX}{row.route_id}"]))
+    return {
+        "row": row,
+        "version": _version(row, steps),
+        "is_live": row.state not in ENDED,
+        "steps": steps,
+        "waits": waits_of(row, steps, pauses),
+        "took_seconds": finished_seconds(row),
+        "heard_at": heard_at(row),
+        "bodies": _bodies(row),
+        "why": why_not(row),
+        "acts": [
+            {"row": act, "text": act_text(act.action)}
+            for act in acts_on(f"job:{row.id}", count=ACTS_SHOWN)
+        ],
+    }
+
+
+def _version(row: Job, steps: list[StepView]) -> str:
+    """What a poll compares: it changes with the job, its calls and its questions."""
+    calls = [call for step in steps for call in step.calls]
+    asked = [one.updated_at for call in calls for one in call.approvals]
+    moments = [row.updated_at, *(call.row.updated_at for call in calls), *asked]
+    return f"{version_of(max(moments))}-{len(steps)}"
+
+
+def call_state(call: ToolCall, job: Job | None, *, now: Any) -> str:
+    """The state of a call for people: `uncertain` is a state of its own."""
+    state = job.state if job else None
+    return "uncertain" if is_uncertain(call, state, now=now) else call.state
+
+
+def heard_at(row: Job) -> Any:
+    """When the worker that holds it was last heard of, None when nobody holds it."""
+    if row.state != JobState.RUNNING or row.lease_expires_at is None:
+        return None
+    return row.lease_expires_at - timedelta(seconds=conf.job_lease_seconds)
+
+
+def why_not(row: Job) -> dict[str, str]:
+    """Why an act is not possible, in words; '' when it is."""
+    ended = row.state in ENDED
+    return {
+        "cancel": _("It has ended; there is nothing to cancel.") if ended else "",
+        "resume": "" if row.state == JobState.PARKED else _("Only a parked job can be resumed."),
+    }
+
+
+def waits_of(row: Job, steps: list[StepView], pauses: list[Pause]) -> list[Wait]:
+    """Who waits for what, most concrete first; empty when nobody has to do anything."""
+    calls = [call for step in steps for call in step.calls]
+    found = [_uncertain(call) for call in calls if call.state == "uncertain"]
+    if row.state == JobState.WAITING and row.waiting_reason == Waiting.APPROVAL:
+        asked = [one for call in calls for one in call.approvals]
+        found += [_question(one) for one in asked if one.state == ApprovalState.OPEN]
+        if not any(one.state == ApprovalState.OPEN for one in asked):
+            text = _("The decision is recorded; it reaches the job by itself.")
+            found.append(Wait("clock", "info", _("Recorded, continuing"), text))
+    if row.state == JobState.WAITING and row.waiting_reason == Waiting.MODEL_UNKNOWN:
+        requests = [step.parts.request for step in steps if step.parts.request]
+        found += [
+            Wait(
+                "question",
+                "unknown",
+                _("A model request with an unknown outcome"),
+                _("Look it up at the provider and resolve it; the job then goes on."),
+                reverse("request", args=[one.id]),
+            )
+            for one in requests
+            if one.result_state == Result.UNKNOWN
+        ]
+    if row.state == JobState.PARKED:
+        text = _("It lost its workers %(n)s times. Resume it once the cause is gone, or cancel it.")
+        found.append(Wait("alert", "danger", _("An operator"), text % {"n": row.attempts}))
+    if row.state in (JobState.QUEUED, JobState.RUNNING):
+        found += [
+            Wait("pause", "warn", _("Paused: %(s)s") % {"s": one.scope}, one.reason)
+            for one in pauses
+        ]
+    return found
+
+
+def _question(row: Approval) -> Wait:
+    address = reverse("approval", args=[row.id])
+    return Wait("approvals", "accent", _("A decision"), row.effect or row.tool, address)
+
+
+def _uncertain(call: CallView) -> Wait:
+    return Wait(
+        "question",
+        "unknown",
+        _("Word about a tool call that may have been carried out"),
+        f"{call.row.tool} ({call.row.id})",
+        reverse("call", args=[call.row.id]),
+    )
+
+
+def _bodies(row: Job) -> list[dict[str, Any]]:
+    texts = ((_("Input"), row.input_text), (_("Result"), row.result_text))
+    return [
+        {
+            "title": title,
+            "view": body_view(
+                text.encode(), content_type="application/json", bytes_max=conf.audit_view_bytes_max
+            ),
+        }
+        for title, text in texts
+        if text
+    ]

@@ -79,6 +79,25 @@ class Kernel:
         self.gateway = Gateway(
             owner=self.owner, database=self.database, background=self.background, door=self.door
         )
+        self._make_passes()
+        self.worker = Worker(
+            database=self.database,
+            background=self.background,
+            gateway=self.gateway,
+            door=self.door,
+            store=self.store,
+            owner=self.owner,
+        )
+        try:
+            await self._check_schema()
+        except BaseException:
+            await self._release()
+            raise
+        self.loop = asyncio.get_running_loop()
+        if self._runs_jobs:
+            self.worker.start()
+
+    def _make_passes(self) -> None:
         self.settlement = self._pass(
             "settlement",
             settlement_page,
@@ -121,22 +140,6 @@ class Kernel:
             self.job_recovery,
             self.receipts,
         )
-        self.worker = Worker(
-            database=self.database,
-            background=self.background,
-            gateway=self.gateway,
-            door=self.door,
-            store=self.store,
-            owner=self.owner,
-        )
-        try:
-            await self._check_schema()
-        except BaseException:
-            await self._release()
-            raise
-        self.loop = asyncio.get_running_loop()
-        if self._runs_jobs:
-            self.worker.start()
 
     async def _check_schema(self) -> None:
         found = await self.database.in_tx(schema.state)

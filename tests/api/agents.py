@@ -1,16 +1,20 @@
 """What the tests of jobs and approvals are about: tools, routes, waiting jobs, signed decisions."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from kernel import access, clock
 from kernel.approvals.arguments import final_arguments
+from kernel.approvals.decisions import Decision
+from kernel.approvals.decisions import decide as record_decision
 from kernel.approvals.requests import Question, open_in_tx
 from kernel.delivery.signing import sign
 from kernel.ids import new_id
@@ -18,8 +22,10 @@ from kernel.models import Approval, Route, Tool
 from kernel.state import DatabaseStore, JobRecord, NewJob
 from kernel.states import Waiting
 from kernel.transactions import transaction
-from tests.api.conftest import Api
 from tests.support.product import OPERATOR, client_of, make_account, make_token
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Api
 
 STORE = DatabaseStore()
 ASKER = "token:tok_asker"
@@ -224,3 +230,56 @@ async def caller(api: Api, *scopes: str, account_id: str = "acme") -> httpx.Asyn
     """Another token's client; the test's loop ends it."""
     secret = await api.look(lambda: make_token(account_id, scopes=scopes))
     return client_of(api.kernel, secret)
+
+
+# --- direct invocations -------------------------------------------------------------------------
+
+CALL = {"invocation_id": "call-1", "tool": "refund", "arguments": ARGUMENTS}
+
+
+async def create(desk: Api, **fields: Any) -> httpx.Response:
+    return await desk.client.post("/v1/agent/invocations", json={**CALL, **fields})
+
+
+async def resume(desk: Api, invocation_id: str = "call-1") -> httpx.Response:
+    return await desk.client.post(f"/v1/agent/invocations/{invocation_id}/resume")
+
+
+async def receipt(desk: Api, invocation_id: str = "call-1") -> dict[str, Any]:
+    response = await desk.client.get(f"/v1/agent/invocations/{invocation_id}/receipt")
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def approve(decision: str = "approved") -> None:
+    """As if a person had decided."""
+    open_id = Approval.objects.get(state="open").id
+    record_decision(
+        order=Decision(
+            approval_id=open_id,
+            decision=decision,
+            decision_id=f"d.{open_id}",
+            reason="because",
+            actor=OPERATOR,
+        )
+    )
+
+
+# --- decided --------------------------------------------------------------------------------------
+
+DECIDED = ("decision", "decision_id", "decided_by", "decided_by_kind", "decided_at", "reason")
+
+
+def decided_fields(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: document[name] for name in DECIDED}
+
+
+async def open_one(desk: Api, **fields: Any) -> str:
+    """The id of the one open question of a waiting job."""
+
+    def rows() -> str:
+        make_tool()
+        make_route()
+        return ask(**fields)[0].id
+
+    return await desk.look(rows)

@@ -15,6 +15,7 @@ from kernel import clock
 from kernel.access import SCOPES
 from kernel.kernel import Kernel
 from kernel.models import Request
+from tests.api.agents import make_tool, policy
 from tests.support.fixtures import (
     provider,
     provider_process,
@@ -34,6 +35,7 @@ from tests.support.product import (
     settled,
 )
 from tests.support.provider import ProviderProcess
+from tests.support.tool_server import ToolServer
 
 __all__ = ["provider", "provider_process", "server_db", "shop", "tool_process", "tool_server"]
 
@@ -182,3 +184,17 @@ async def desk(shop: ProviderProcess) -> AsyncIterator[Api]:
         token = await look(kernel, lambda: make_token(scopes=tuple(SCOPES)))
         async with client_of(kernel, token) as client:
             yield Api(kernel, shop, client, token)
+
+
+@pytest.fixture
+async def auto(desk: Api, tool_server: ToolServer) -> Api:
+    """A tool that needs nobody."""
+    await desk.look(lambda: make_tool(url=tool_server.url + "/refund", policy_text=policy("auto")))
+    return desk
+
+
+@pytest.fixture
+async def asks(desk: Api, tool_server: ToolServer) -> Api:
+    """A tool that asks a person."""
+    await desk.look(lambda: make_tool(url=tool_server.url + "/refund"))
+    return desk

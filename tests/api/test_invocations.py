@@ -5,47 +5,24 @@ import json
 from datetime import timedelta
 from typing import Any
 
-import httpx
 import pytest
 
 from kernel import clock
-from kernel.jobs.journal import resolve_call
 from kernel.models import Approval, AuditRow, Invocation, Pause, Tool, ToolCall
-from kernel.transactions import transaction
-from tests.api.agents import ARGUMENTS, STORE, caller, decide, make_tool, policy
+from tests.api.agents import (
+    ARGUMENTS,
+    CALL,
+    approve,
+    caller,
+    create,
+    decide,
+    make_tool,
+    policy,
+    receipt,
+    resume,
+)
 from tests.api.conftest import Api, error_of
-from tests.support.product import OPERATOR
 from tests.support.tool_server import ToolServer
-
-CALL = {"invocation_id": "call-1", "tool": "refund", "arguments": ARGUMENTS}
-
-
-@pytest.fixture
-async def auto(desk: Api, tool_server: ToolServer) -> Api:
-    """A tool that needs nobody."""
-    await desk.look(lambda: make_tool(url=tool_server.url + "/refund", policy_text=policy("auto")))
-    return desk
-
-
-@pytest.fixture
-async def asks(desk: Api, tool_server: ToolServer) -> Api:
-    """A tool that asks a person."""
-    await desk.look(lambda: make_tool(url=tool_server.url + "/refund"))
-    return desk
-
-
-async def create(desk: Api, **fields: Any) -> httpx.Response:
-    return await desk.client.post("/v1/agent/invocations", json={**CALL, **fields})
-
-
-async def resume(desk: Api, invocation_id: str = "call-1") -> httpx.Response:
-    return await desk.client.post(f"/v1/agent/invocations/{invocation_id}/resume")
-
-
-async def receipt(desk: Api, invocation_id: str = "call-1") -> dict[str, Any]:
-    response = await desk.client.get(f"/v1/agent/invocations/{invocation_id}/receipt")
-    assert response.status_code == 200, response.text
-    return response.json()
 
 
 def everything() -> list[Any]:
@@ -205,23 +182,6 @@ async def test_who_asked_for_the_call_cannot_approve_it(asks: Api) -> None:
     assert (response.status_code, error_of(response)["code"]) == (403, "four_eyes")
 
 
-def approve(decision: str = "approved") -> None:
-    """As if a person had decided."""
-    from kernel.approvals import Decision
-    from kernel.approvals.decisions import decide as record
-
-    open_id = Approval.objects.get(state="open").id
-    record(
-        order=Decision(
-            approval_id=open_id,
-            decision=decision,
-            decision_id=f"d.{open_id}",
-            reason="because",
-            actor=OPERATOR,
-        )
-    )
-
-
 async def test_a_denied_call_is_never_sent(asks: Api, tool_server: ToolServer) -> None:
     await create(asks)
     await asks.look(lambda: approve("denied"))
@@ -347,116 +307,6 @@ async def test_who_leaves_changes_nothing(auto: Api, tool_server: ToolServer) ->
     tool_server.release()
     await auto.settled()
     assert (await receipt(auto))["state"] == "done"
-
-
-@pytest.mark.parametrize("behaviour", ["close", "rst", "garbage", "truncate_body", "status_503"])
-async def test_a_call_without_a_whole_answer_is_uncertain_and_never_sent_again(
-    asks: Api, tool_server: ToolServer, behaviour: str
-) -> None:
-    await create(asks)
-    await asks.look(approve)
-    tool_server.next(behaviour)
-    for _ in range(3):
-        response = await resume(asks)
-        assert (response.status_code, error_of(response)["code"]) == (409, "tool_uncertain")
-        assert error_of(response)["retryable"] is False
-    document = await receipt(asks)
-    assert (document["state"], document["result"]) == ("uncertain", None)
-    assert document["journal"]["note"]
-    assert tool_server.count() == 1
-    assert await asks.look(lambda: Approval.objects.get().state) == "consumed"
-
-
-async def test_a_call_whose_process_is_gone_is_uncertain(
-    auto: Api, tool_server: ToolServer
-) -> None:
-    await create(auto)
-    past = clock.now() - timedelta(seconds=5 + 31)
-    await auto.look(lambda: ToolCall.objects.update(state="dispatching", updated_at=past))
-    response = await resume(auto)
-    assert (response.status_code, error_of(response)["code"]) == (409, "tool_uncertain")
-    assert tool_server.count() == 0
-
-
-@pytest.mark.parametrize(("outcome", "state"), [("done", "done"), ("not_done", "failed")])
-async def test_an_operator_ends_an_uncertain_call(
-    auto: Api, tool_server: ToolServer, outcome: str, state: str
-) -> None:
-    await create(auto)
-    tool_server.next("close")
-    await resume(auto)
-
-    def resolve() -> None:
-        past = clock.now() - timedelta(hours=1)
-        ToolCall.objects.update(updated_at=past)
-        call_id = ToolCall.objects.get().id
-        resolve_call(call_id=call_id, outcome=outcome, note="I asked", actor=OPERATOR, store=STORE)
-
-    await auto.look(resolve)
-    response = await resume(auto)
-    assert (response.status_code, response.json()["state"]) == (200, state)
-    assert response.json()["journal"]["note"] == "I asked"
-    assert tool_server.count() == 1
-
-
-async def test_a_tool_that_only_reads_may_be_asked_again(
-    auto: Api, tool_server: ToolServer
-) -> None:
-    await auto.look(lambda: Tool.objects.update(side_effect=False))
-    await create(auto)
-    tool_server.next("close")
-    response = await resume(auto)
-    assert response.status_code == 503
-    assert (await receipt(auto))["state"] == "ready"
-    assert (await resume(auto)).json()["state"] == "done"
-    assert len(set(tool_server.keys())) == 1
-    assert tool_server.count() == 2
-
-
-async def test_a_call_that_provably_sent_nothing_keeps_its_grant(
-    asks: Api, tool_server: ToolServer
-) -> None:
-    await create(asks)
-    await asks.look(approve)
-    url = await asks.look(lambda: Tool.objects.get().url)
-    await asks.look(lambda: Tool.objects.update(url="http://127.0.0.1:9/refund"))
-    response = await resume(asks)
-    assert response.status_code == 503, response.text
-    assert "Nothing was sent" in error_of(response)["message"]
-    document = await receipt(asks)
-    assert (document["state"], document["journal"]["sent_nothing"]) == ("ready", 1)
-    assert await asks.look(lambda: Approval.objects.get().state) == "approved"
-    await asks.look(lambda: Tool.objects.update(url=url))
-    assert (await resume(asks)).json()["state"] == "done"
-    assert tool_server.count() == 1
-
-
-async def test_an_answer_of_refusal_is_an_answer(auto: Api, tool_server: ToolServer) -> None:
-    await create(auto)
-    tool_server.answers({"error": "no such order"}, status=404)
-    response = await resume(auto)
-    assert (response.status_code, response.json()["state"]) == (200, "done")
-    assert response.json()["result"]["http_status"] == 404
-    assert tool_server.count() == 1
-
-
-async def test_an_answer_that_comes_after_the_resolution_changes_nothing(
-    auto: Api, tool_server: ToolServer
-) -> None:
-    await create(auto)
-    tool_server.next("hold", text="late")
-    sending = asyncio.create_task(resume(auto))
-    await asyncio.to_thread(tool_server.wait_for_call)
-
-    @transaction
-    def resolved() -> None:
-        rows = ToolCall.objects.filter(state="dispatching")
-        rows.update(state="failed", error_code="resolved_not_done", note="not done")
-
-    await auto.look(resolved)
-    tool_server.release()
-    response = await sending
-    assert (response.status_code, response.json()["state"]) == (200, "failed")
 
 
 # --- receipts ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.db import DatabaseError, OperationalError, connection
-from django.db.models import Model, QuerySet
+from django.db.models import Model
 
 from kernel import transactions
 from kernel.errors import CommitOutcomeUnknown, OutcomeUnknown
@@ -101,7 +101,8 @@ def settlement_that_looks_before_it_charges() -> None:
     with contextlib.suppress(DatabaseError), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE bz_usage_ledger DROP INDEX charge_of")
     connection.close()
-    QuerySet.select_for_update = lambda self, **options: self.all()
+    read = settlement.rows_in_tx
+    settlement.rows_in_tx = lambda *args, **how: read(*args, **{**how, "lock": False})
 
     def post(*, charges: Any) -> None:
         for charge in charges:

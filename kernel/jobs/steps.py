@@ -101,5 +101,8 @@ def submission_of_step(*, account_id: str, job_id: str, step: int, body: bytes) 
 
 
 def _requests(account_id: str, job_id: str):  # type: ignore[no-untyped-def]  # a queryset
-    prefix = f"{RESERVED_PREFIX}{job_id}:"
-    return Request.objects.filter(account_id=account_id, operation_id__startswith=prefix)
+    """The job's requests by a range of the identity's index; LIKE would read the whole account."""
+    first, last = (operation_id(job_id=job_id, step=step) for step in (0, 9_999_999_999))
+    return Request.objects.filter(
+        account_id=account_id, operation_id__gte=first, operation_id__lte=last
+    )

@@ -4,13 +4,14 @@ Leaving an answer early closes its connection; only one that was read to a prove
 behind it, lets the connection be used again.
 """
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from kernel.errors import BodyBroken, OutcomeUnknown, PeerError
 from kernel.http.addresses import AddressPolicy
 from kernel.http.bodies import BodyDecoder, too_large
-from kernel.http.exchange import Exchange, Pairs
 from kernel.http.headers import Headers, response_headers
 from kernel.http.wire import Wire
 
@@ -22,7 +23,7 @@ class Link:
     """A connection and where it leads. Only calls with an equal key may share it."""
 
     key: Key
-    exchange: Exchange
+    connection: Any
     wire: Wire
     method: str = ""
     reused: bool = False
@@ -39,20 +40,21 @@ class Answer:
         self,
         *,
         link: Link,
-        status: int,
-        headers: Pairs,
+        response: Any,
         keep: Callable[[Link], None],
         drop: Callable[[Link], None],
     ):
-        if status < 200:
+        if response.status < 200:
             raise OutcomeUnknown("bad response: protocol switch", reason="bad_response")
-        self.status = status
-        self.headers: Headers = response_headers(headers, status=status)
+        self.status: int = response.status
+        self.headers: Headers = response_headers(response.headers, status=response.status)
         self._keep, self._drop = keep, drop
         self._link = link
+        self._response = response
+        self._raw = aiter(response.stream)
         self._read_began = False
         self._ended = False
-        self._has_body = link.method != "HEAD" and status not in (204, 304)
+        self._has_body = link.method != "HEAD" and response.status not in (204, 304)
         chunked = self.header("transfer-encoding") is not None
         length = self.header("content-length")
         self._length = int(length) if length is not None and not chunked else None
@@ -91,14 +93,16 @@ class Answer:
             if require_end and self.ended_by_close:
                 why = "the body ends with the connection: its end is not proven"
                 raise BodyBroken(why, reason="ended_by_close", status=self.status)
-            self._end()
+            await self._end()
         except PeerError:
             self._link.wire.abort()
             raise
 
     async def _next(self) -> bytes | None:
         try:
-            return await self._link.exchange.next_piece()
+            return await anext(self._raw)
+        except StopAsyncIteration:
+            return None
         except TimeoutError:
             reason = self._link.wire.timeout_reason()
             why = f"the answer did not end in time ({reason})"
@@ -107,12 +111,19 @@ class Answer:
             why = "the connection ended, or broke the protocol, before the end of the body"
             raise BodyBroken(why, reason="truncated", status=self.status) from error
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
+        # Bytes behind the answer would be read as the answer to the next request.
+        clean = not self._link.connection._h11_state.trailing_data[0]
+        await self._response.aclose()
         self._ended = True
-        (self._keep if self._link.exchange.rest() else self._drop)(self._link)
+        (self._keep if clean else self._drop)(self._link)
 
     async def close(self) -> None:
         """Give up what was not read. Idempotent; never waits for the peer."""
-        if not self._ended:
-            self._ended = True
-            self._drop(self._link)
+        if self._ended:
+            return
+        self._ended = True
+        self._drop(self._link)
+        # RuntimeError: another task is reading; dropping the link has ended its read.
+        with contextlib.suppress(RuntimeError):
+            await self._raw.aclose()

@@ -1,7 +1,7 @@
 """The one door to other people's HTTP: at most one request per call, bounded in bytes and time.
 
-Built on llhttp (httptools), without a client library's pool, redirects, cookies, environment
-proxies and retries: none of them exists here, so none can be switched on by mistake.
+Built on the connection layer of httpx (httpcore), without its pool, client, redirects, cookies,
+environment proxies and retries: none of them exists here, so none can be switched on by mistake.
 docs/decisions/0001-http-client.md has the reasons and the numbers.
 
 At most once (A5): a request is written to one connection, once. A kept connection is looked at
@@ -14,13 +14,20 @@ import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
+
+import httpcore
+import httpcore2
 
 from kernel.errors import NotSent, OutcomeUnknown, PeerError
 from kernel.http.addresses import AddressPolicy, Resolve, Target, check_url, resolve_name
 from kernel.http.answer import Answer, Key, Link
-from kernel.http.exchange import Exchange, request_head
 from kernel.http.headers import request_headers
 from kernel.http.wire import Wire, WireClosed, dial
+
+# The connection layers of httpx 0.28 and of httpx2; the conformance tests run on both.
+STACKS: dict[str, Any] = {"httpx": httpcore, "httpx2": httpcore2}
+STACK = "httpx2"
 
 CONNECTIONS_MAX = 2000
 IDLE_MAX = 64
@@ -36,10 +43,8 @@ class _Call:
     method: str
     target: Target
     policy: AddressPolicy
-    head: bytes
-    content: bytes | None
+    request: Any
     deadline_at: float
-    read_seconds: float
     connect_seconds: float
 
     @property
@@ -64,7 +69,9 @@ class Door:
         slot_seconds: float = SLOT_SECONDS,
         ca_file: str | None = None,
         resolve: Resolve = resolve_name,
+        stack: str = STACK,
     ):
+        self._http = STACKS[stack]
         self._slots = asyncio.Semaphore(connections_max)
         self._slot_seconds = slot_seconds
         self._idle_max = idle_max if idle_seconds > 0 else 0
@@ -139,16 +146,15 @@ class Door:
         connect_seconds: float,
     ) -> _Call:
         ready = request_headers(method=method, target=target, headers=headers, content=content)
-        return _Call(
-            method=method,
-            target=target,
-            policy=policy,
-            head=request_head(method=method, path=target.path, headers=ready),
-            content=content,
-            deadline_at=asyncio.get_running_loop().time() + deadline_seconds,
-            read_seconds=read_seconds,
-            connect_seconds=connect_seconds,
+        url = self._http.URL(
+            scheme=target.scheme, host=target.host, port=target.port, target=target.path
         )
+        silence = {"timeout": {"read": read_seconds, "write": read_seconds}}
+        request = self._http.Request(
+            method, url, headers=ready, content=content, extensions=silence
+        )
+        deadline_at = asyncio.get_running_loop().time() + deadline_seconds
+        return _Call(method, target, policy, request, deadline_at, connect_seconds)
 
     async def _take_slot(self, call: _Call) -> None:
         if self._slots.locked():
@@ -167,15 +173,8 @@ class Door:
             link.method = call.method
             link.wire.start_request(deadline_at=call.deadline_at)
             try:
-                status, headers = await link.exchange.send(
-                    method=call.method,
-                    head=call.head,
-                    content=call.content,
-                    read_seconds=call.read_seconds,
-                )
-                return Answer(
-                    link=link, status=status, headers=headers, keep=self._keep, drop=self._drop
-                )
+                response = await link.connection.handle_async_request(call.request)
+                return Answer(link=link, response=response, keep=self._keep, drop=self._drop)
             except WireClosed:
                 self._drop(link)
                 # Nothing was written: trying a fresh connection is not a second request.
@@ -192,7 +191,7 @@ class Door:
         """The kept connection used last that is still open and silent; dead ones go."""
         for link in reversed([one for one in self._idle if one.key == key]):
             self._idle.remove(link)
-            if link.exchange.has_expired():
+            if link.connection.has_expired():
                 link.wire.abort()
                 continue
             self._busy.add(link)
@@ -210,11 +209,15 @@ class Door:
             resolve=self._resolve,
             tls=self._tls,
             until=min(call.deadline_at, now + call.connect_seconds),
+            write_error=self._http.WriteError,
         )
         if self._closed:
             wire.abort()
             raise NotSent("the door was closed", reason="closed")
-        link = Link(call.key, Exchange(wire, idle_seconds=self._idle_seconds), wire)
+        connection = self._http.AsyncHTTP11Connection(
+            origin=call.request.url.origin, stream=wire, keepalive_expiry=self._idle_seconds
+        )
+        link = Link(call.key, connection, wire)
         self._busy.add(link)
         return link
 
@@ -223,14 +226,14 @@ class Door:
         link.wire.abort()
 
     def _keep(self, link: Link) -> None:
-        """The answer was read to its end, and nothing came behind it: keep the connection."""
-        if self._closed:
+        """The answer was read to its end; keep the connection if the layer says it is idle."""
+        if self._closed or not link.connection.is_available():
             self._drop(link)
             return
         self._busy.discard(link)
         self._idle.append(link)
         while self._idle and (
-            len(self._idle) > self._idle_max or self._idle[0].exchange.has_expired()
+            len(self._idle) > self._idle_max or self._idle[0].connection.has_expired()
         ):
             self._idle.pop(0).wire.abort()
 

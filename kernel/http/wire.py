@@ -1,7 +1,7 @@
 """One connection: dialled on a checked address, read under a deadline, aware of its first write.
 
-A `Wire` is what `exchange.py` reads from and writes to. It knows three things that a library's own
-stream hides: whether any byte of the current request was handed to the socket (only then is
+A `Wire` is what the HTTP/1.1 layer reads from and writes to. It knows three things that a library's
+own stream hides: whether any byte of the current request was handed to the socket (only then is
 "not sent" no longer provable, A5), whether the idle connection is still clean, and how to let go
 of the socket without awaiting anything, so that a cancelled call cannot leak it.
 """
@@ -11,7 +11,7 @@ import contextlib
 import math
 import select
 import ssl
-from typing import cast
+from typing import Any, cast
 
 from kernel.errors import NotSent
 from kernel.http.addresses import AddressPolicy, Resolve, Target, checked_addresses
@@ -23,27 +23,23 @@ class WireClosed(Exception):
     """The peer had closed before the first byte of this request: nothing was written."""
 
 
-class WriteFailed(Exception):
-    """The peer closed while the request was written. It may have answered before."""
-
-
 class Wire(asyncio.Protocol):
-    """A socket with `read`, `write`, `abort`.
+    """A socket with `read`, `write`, `aclose`: the network stream of httpcore's connection.
 
     Reads raise TimeoutError (silence or deadline) and ConnectionError; the end is b"".
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, write_error: type[Exception]):
         self.wrote = False
         self.heard = False
         self.deadline_at = math.inf
+        self._write_error = write_error
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._ended = False
         self._error: Exception | None = None
         self._read_waiter: asyncio.Future[None] | None = None
         self._write_waiter: asyncio.Future[None] | None = None
-        self._read_paused = False
         self._write_paused = False
 
     def start_request(self, *, deadline_at: float) -> None:
@@ -65,7 +61,6 @@ class Wire(asyncio.Protocol):
         self._buffer += data
         if len(self._buffer) > BUFFER_BYTES_MAX and self._transport is not None:
             self._transport.pause_reading()
-            self._read_paused = True
         _wake(self._read_waiter)
 
     def eof_received(self) -> bool:
@@ -87,47 +82,52 @@ class Wire(asyncio.Protocol):
         self._write_paused = False
         _wake(self._write_waiter)
 
-    # --- called by the exchange ---
+    # --- called by the HTTP/1.1 layer ---
 
-    async def read(self, max_bytes: int, timeout: float) -> bytes:
-        """The next bytes, at most `max_bytes`; b"" at the end. `timeout`: seconds of silence."""
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         loop = asyncio.get_running_loop()
         if loop.time() >= self.deadline_at:
             raise TimeoutError
         if not self._buffer and not self._ended:
-            self._read_waiter = waiter = loop.create_future()
+            self._read_waiter = loop.create_future()
             try:
-                await _until(min(self.deadline_at, loop.time() + timeout), waiter)
+                async with asyncio.timeout_at(self._until(timeout)):
+                    await self._read_waiter
             finally:
                 self._read_waiter = None
         if self._buffer:
             self.heard = True
             data = bytes(self._buffer[:max_bytes])
             del self._buffer[:max_bytes]
-            if self._read_paused and not self._ended and self._transport is not None:
-                self._read_paused = False
+            if not self._ended and self._transport is not None:
                 self._transport.resume_reading()
             return data
         if self._error is not None:
             raise ConnectionResetError("the connection is gone") from self._error
         return b""
 
-    async def write(self, buffer: bytes, timeout: float) -> None:
-        """Hand all of `buffer` to the socket. Raises WireClosed where nothing was written."""
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         if not self.wrote and (self._ended or self._buffer):
             raise WireClosed
         # From here on the peer may have the request, whatever happens next.
         self.wrote = True
         if self._ended or self._transport is None:
-            raise WriteFailed
+            raise self._write_error("the peer closed the connection while the request was sent")
         self._transport.write(buffer)
         while self._write_paused and not self._ended:
-            loop = asyncio.get_running_loop()
-            self._write_waiter = waiter = loop.create_future()
+            self._write_waiter = asyncio.get_running_loop().create_future()
             try:
-                await _until(min(self.deadline_at, loop.time() + timeout), waiter)
+                async with asyncio.timeout_at(self._until(timeout)):
+                    await self._write_waiter
             finally:
                 self._write_waiter = None
+
+    async def aclose(self) -> None:
+        self.abort()
+
+    def get_extra_info(self, info: str) -> Any:
+        """Only `is_readable` is asked for: on an idle connection it means "not clean any more"."""
+        return self._is_readable() if info == "is_readable" else None
 
     # --- for the door ---
 
@@ -141,8 +141,7 @@ class Wire(asyncio.Protocol):
         _wake(self._read_waiter)
         _wake(self._write_waiter)
 
-    def is_readable(self) -> bool:
-        """On an idle connection: not clean any more, by what the peer sent or by its close."""
+    def _is_readable(self) -> bool:
         if self._ended or self._buffer or self._transport is None or self._transport.is_closing():
             return True
         # The loop may not have seen a FIN that the kernel already has.
@@ -151,19 +150,10 @@ class Wire(asyncio.Protocol):
         poll.register(sock.fileno(), select.POLLIN)
         return bool(poll.poll(0))
 
-
-async def _until(at: float, waiter: asyncio.Future[None]) -> None:
-    """Await `waiter`; TimeoutError at `at` (loop time). One timer, no task is cancelled for it."""
-    timer = asyncio.get_running_loop().call_at(at, _expire, waiter)
-    try:
-        await waiter
-    finally:
-        timer.cancel()
-
-
-def _expire(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())
+    def _until(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self.deadline_at
+        return min(self.deadline_at, asyncio.get_running_loop().time() + timeout)
 
 
 def _wake(waiter: asyncio.Future[None] | None) -> None:
@@ -178,6 +168,7 @@ async def dial(
     resolve: Resolve,
     tls: ssl.SSLContext,
     until: float,
+    write_error: type[Exception],
 ) -> Wire:
     """Resolve, check and connect, all before `until` (loop time). Nothing of a request is sent.
 
@@ -195,7 +186,7 @@ async def dial(
         part = now + (until - now) / (len(addresses) - position)
         try:
             async with asyncio.timeout_at(part):
-                return await _connect(target, address, tls=tls)
+                return await _connect(target, address, tls=tls, write_error=write_error)
         except ssl.SSLError as error:
             why = getattr(error, "verify_message", "") or error.reason or "handshake failed"
             raise NotSent(f"no TLS with {target.origin}: {why}", reason="tls") from None
@@ -207,8 +198,10 @@ async def dial(
     raise failure
 
 
-async def _connect(target: Target, address: str, *, tls: ssl.SSLContext) -> Wire:
-    wire = Wire()
+async def _connect(
+    target: Target, address: str, *, tls: ssl.SSLContext, write_error: type[Exception]
+) -> Wire:
+    wire = Wire(write_error=write_error)
     secure = target.scheme == "https"
     try:
         await asyncio.get_running_loop().create_connection(

@@ -1,4 +1,4 @@
-"""Fixtures of the door's tests: a hostile peer, and a door."""
+"""Fixtures of the door's tests: a hostile peer, and a door over each connection layer."""
 
 import asyncio
 import functools
@@ -8,10 +8,16 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from kernel.http import AddressPolicy, Answer, Door, read_body
+from kernel.http.client import STACKS
 from tests.support.hostile_peer import HostilePeer
 
 ANYWHERE = AddressPolicy(allow_private=True)
 Call = Callable[..., AbstractAsyncContextManager[Answer]]
+
+
+@pytest.fixture(params=sorted(STACKS))
+def stack(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture
@@ -21,8 +27,8 @@ async def peer() -> AsyncIterator[HostilePeer]:
 
 
 @pytest.fixture
-async def door() -> AsyncIterator[Door]:
-    one = Door()
+async def door(stack: str) -> AsyncIterator[Door]:
+    one = Door(stack=stack)
     yield one
     await one.aclose()
 

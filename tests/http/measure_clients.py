@@ -79,8 +79,8 @@ def pool(module: Any, url: str) -> tuple[Once, Callable[[], Awaitable[Any]]]:
     return once, one.aclose
 
 
-def door(url: str) -> tuple[Once, Callable[[], Awaitable[Any]]]:
-    one = Door()
+def door(stack: str, url: str) -> tuple[Once, Callable[[], Awaitable[Any]]]:
+    one = Door(stack=stack)
     policy = AddressPolicy(allow_private=True)
 
     async def once() -> None:
@@ -128,7 +128,8 @@ def main() -> None:
         "httpx2 client": lambda: client(httpx2, url),
         "httpcore pool": lambda: pool(httpcore, url),
         "httpcore2 pool": lambda: pool(httpcore2, url),
-        "door": lambda: door(url),
+        "door over httpcore": lambda: door("httpx", url),
+        "door over httpcore2": lambda: door("httpx2", url),
     }
     for loop_name, run in (("asyncio", asyncio.run), ("uvloop", uvloop.run)):
         rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}

@@ -165,12 +165,12 @@ def test_a_good_url_is_taken_apart() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 async def test_every_method_is_refused_on_the_dialled_address(
-    peer: HostilePeer, method: str
+    stack: str, peer: HostilePeer, method: str
 ) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    door = Door(resolve=resolve)
+    door = Door(stack=stack, resolve=resolve)
     with pytest.raises(AddressRefused):
         url = f"http://rebound.test:{peer.port}/ok"
         await whole(calling(door), url, method=method, policy=PUBLIC)
@@ -179,18 +179,20 @@ async def test_every_method_is_refused_on_the_dialled_address(
 
 
 @pytest.mark.parametrize("found", [["1.1.1.1", "10.0.0.1"], ["10.0.0.1", "1.1.1.1"]])
-async def test_one_private_address_among_public_ones_refuses_the_name(found: list[str]) -> None:
+async def test_one_private_address_among_public_ones_refuses_the_name(
+    stack: str, found: list[str]
+) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return found
 
-    door = Door(resolve=resolve)
+    door = Door(stack=stack, resolve=resolve)
     with pytest.raises(AddressRefused):
         await whole(calling(door), "http://mixed.test/", policy=PUBLIC)
     await door.aclose()
 
 
 async def test_a_name_is_resolved_once_and_that_address_is_dialled(
-    peer: HostilePeer, monkeypatch: pytest.MonkeyPatch
+    stack: str, peer: HostilePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     dialled: list[str] = []
@@ -206,7 +208,7 @@ async def test_a_name_is_resolved_once_and_that_address_is_dialled(
         return await real(factory, host, *rest, **kwargs)
 
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", create_connection)
-    door = Door(resolve=resolve, idle_seconds=0)
+    door = Door(stack=stack, resolve=resolve, idle_seconds=0)
     url = f"http://rebound.test:{peer.port}/ok"
     assert await whole(calling(door), url) == b"xx"
     with pytest.raises(AddressRefused):
@@ -216,11 +218,13 @@ async def test_a_name_is_resolved_once_and_that_address_is_dialled(
     await door.aclose()
 
 
-async def test_a_kept_connection_is_not_shared_with_a_stricter_policy(peer: HostilePeer) -> None:
+async def test_a_kept_connection_is_not_shared_with_a_stricter_policy(
+    stack: str, peer: HostilePeer
+) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    door = Door(resolve=resolve)
+    door = Door(stack=stack, resolve=resolve)
     url = f"http://inside.test:{peer.port}/ok"
     await whole(calling(door), url, policy=ANYWHERE)
     assert door.idle == 1
@@ -230,24 +234,28 @@ async def test_a_kept_connection_is_not_shared_with_a_stricter_policy(peer: Host
     await door.aclose()
 
 
-async def test_the_next_address_is_tried_when_one_does_not_answer(peer: HostilePeer) -> None:
+async def test_the_next_address_is_tried_when_one_does_not_answer(
+    stack: str, peer: HostilePeer
+) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
 
-    door = Door(resolve=resolve)
+    door = Door(stack=stack, resolve=resolve)
     assert await whole(calling(door), f"http://two.test:{peer.port}/ok") == b"xx"
     assert peer.received["ok"] == 1
     await door.aclose()
 
 
 @pytest.mark.parametrize("found", [[], None])
-async def test_a_name_that_does_not_resolve_is_not_sent(found: list[str] | None) -> None:
+async def test_a_name_that_does_not_resolve_is_not_sent(
+    stack: str, found: list[str] | None
+) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         if found is None:
             raise OSError(-2, "Name or service not known")
         return found
 
-    door = Door(resolve=resolve)
+    door = Door(stack=stack, resolve=resolve)
     with pytest.raises(NotSent) as failed:
         await whole(calling(door), "http://nowhere.test/path?token=hunter2")
     assert failed.value.details["reason"] == "dns"

@@ -155,14 +155,14 @@ async def test_a_body_is_read_once(call: Call, peer: HostilePeer) -> None:
 
 
 async def test_environment_proxies_and_netrc_change_nothing(
-    peer: HostilePeer, monkeypatch: pytest.MonkeyPatch, tmp_path
+    stack: str, peer: HostilePeer, monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login evil password evil\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    door = Door()
+    door = Door(stack=stack)
     async with door.call(
         method="GET",
         url=peer.url("ok"),

@@ -51,7 +51,7 @@ async def test_a_close_seen_after_the_look_but_before_the_first_byte_is_no_send(
     await whole(call, peer.url("keep_then_close", after_ms=50))
     await until_stale(door)
     # The look at the idle connection misses the close; the write itself still finds it.
-    monkeypatch.setattr(Wire, "is_readable", lambda self: False)
+    monkeypatch.setattr(Wire, "_is_readable", lambda self: False)
     await whole(call, peer.url("keep_then_close"))
     assert (peer.connections, peer.received["keep_then_close"]) == (2, 2)
 
@@ -98,16 +98,18 @@ async def test_a_peer_that_always_closes_gets_each_request_at_most_once(
     assert answered + unknown == 100
 
 
-async def test_idle_connections_expire_and_zero_seconds_keeps_none(peer: HostilePeer) -> None:
-    door = Door(idle_seconds=0)
+async def test_idle_connections_expire_and_zero_seconds_keeps_none(
+    stack: str, peer: HostilePeer
+) -> None:
+    door = Door(stack=stack, idle_seconds=0)
     for _ in range(3):
         await whole(calling(door), peer.url("ok"))
     assert (peer.connections, door.idle, door.busy) == (3, 0, 0)
     await door.aclose()
 
 
-async def test_only_so_many_idle_connections_are_kept(peer: HostilePeer) -> None:
-    door = Door(idle_max=3)
+async def test_only_so_many_idle_connections_are_kept(stack: str, peer: HostilePeer) -> None:
+    door = Door(stack=stack, idle_max=3)
     url = peer.url("chunked", gap_ms=20)
     await asyncio.gather(*(whole(calling(door), url) for _ in range(10)))
     assert (door.idle, door.busy) == (3, 0)
@@ -168,20 +170,20 @@ async def test_a_connection_that_is_not_accepted_in_time_is_not_sent(call: Call)
             filler.close()
 
 
-async def test_a_slow_resolver_is_not_sent() -> None:
+async def test_a_slow_resolver_is_not_sent(stack: str) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         await asyncio.Event().wait()
         return []
 
-    door = Door(resolve=resolve)
+    door = Door(stack=stack, resolve=resolve)
     with pytest.raises(NotSent) as failed:
         await whole(calling(door), "http://slow.test/", connect_seconds=0.1)
     assert failed.value.details["reason"] == "dns"
     await door.aclose()
 
 
-async def test_no_free_slot_in_time_is_not_sent(peer: HostilePeer) -> None:
-    door = Door(connections_max=2, slot_seconds=0.1)
+async def test_no_free_slot_in_time_is_not_sent(stack: str, peer: HostilePeer) -> None:
+    door = Door(stack=stack, connections_max=2, slot_seconds=0.1)
     call = calling(door)
     async with call(url=peer.url("stream_until_told")), call(url=peer.url("stream_until_told")):
         with pytest.raises(NotSent) as failed:
@@ -192,13 +194,15 @@ async def test_no_free_slot_in_time_is_not_sent(peer: HostilePeer) -> None:
     await door.aclose()
 
 
-async def test_a_reset_right_after_accepting_is_never_called_not_sent_once_bytes_left() -> None:
+async def test_a_reset_right_after_accepting_is_never_called_not_sent_once_bytes_left(
+    stack: str,
+) -> None:
     async def first(wire: PeerWire) -> None:
         await wire.reader.read(1)
         wire.reset()
 
     async with HostilePeer(first=first) as peer:
-        door = Door()
+        door = Door(stack=stack)
         with pytest.raises(OutcomeUnknown):
             await whole(calling(door), peer.url("ok"))
         await door.aclose()
@@ -207,7 +211,7 @@ async def test_a_reset_right_after_accepting_is_never_called_not_sent_once_bytes
 async def test_a_fresh_connection_that_closes_before_the_first_byte_is_not_dialled_again(
     call: Call, door: Door, peer: HostilePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def write(self: Wire, buffer: bytes, timeout: float) -> None:
+    async def write(self: Wire, buffer: bytes, timeout: float | None = None) -> None:
         raise WireClosed
 
     monkeypatch.setattr(Wire, "write", write)
@@ -236,13 +240,13 @@ async def test_a_closed_door_makes_no_calls(call: Call, door: Door, peer: Hostil
 
 
 async def test_a_call_that_is_connecting_while_the_door_closes_is_not_sent(
-    peer: HostilePeer,
+    stack: str, peer: HostilePeer
 ) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         await door.aclose()
         return ["127.0.0.1"]
 
-    door = Door(resolve=resolve)
+    door = Door(stack=stack, resolve=resolve)
     with pytest.raises(NotSent) as failed:
         await whole(calling(door), f"http://late.test:{peer.port}/ok")
     assert failed.value.details["reason"] == "closed"

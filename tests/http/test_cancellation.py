@@ -38,9 +38,9 @@ async def until_no_socket_to(port: int) -> None:
 
 @pytest.mark.parametrize("connections_max", [10, 2000])
 async def test_after_a_thousand_cancelled_calls_fresh_ones_succeed(
-    peer: HostilePeer, connections_max: int
+    stack: str, peer: HostilePeer, connections_max: int
 ) -> None:
-    door = Door(connections_max=connections_max, slot_seconds=5)
+    door = Door(stack=stack, connections_max=connections_max, slot_seconds=5)
     call = calling(door)
     chance = random.Random(7)
     names = ["ok", "hang", "hang_after_head", "drip", "chunked", "close_says_so"]
@@ -124,9 +124,9 @@ async def test_closing_an_answer_ends_the_task_that_reads_it(
     assert door.busy == 0
 
 
-async def open_a_thousand() -> None:
+async def open_a_thousand(stack: str) -> None:
     async with HostilePeer() as peer:
-        door = Door()
+        door = Door(stack=stack)
         call = calling(door)
         everyone_is_in = asyncio.Event()
         opened = 0
@@ -158,9 +158,9 @@ async def open_a_thousand() -> None:
         await door.aclose()
 
 
-async def test_a_thousand_streams_are_open_at_once() -> None:
-    await open_a_thousand()
+async def test_a_thousand_streams_are_open_at_once(stack: str) -> None:
+    await open_a_thousand(stack)
 
 
-def test_a_thousand_streams_are_open_at_once_on_uvloop() -> None:
-    uvloop.run(open_a_thousand())
+def test_a_thousand_streams_are_open_at_once_on_uvloop(stack: str) -> None:
+    uvloop.run(open_a_thousand(stack))

@@ -33,8 +33,8 @@ async def once(door, url, budget):
         except PeerError as error:
             return type(error).__name__
 
-async def main(warm, url, budget):
-    door = Door()
+async def main(stack, warm, url, budget):
+    door = Door(stack=stack)
     await once(door, warm, budget)
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")
@@ -43,42 +43,46 @@ async def main(warm, url, budget):
     print(json.dumps({"growth": peak() - before, "result": result}))
     await door.aclose()
 
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
 """
 
 
-async def measured(warm: str, url: str) -> dict[str, object]:
+async def measured(stack: str, warm: str, url: str) -> dict[str, object]:
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, warm, url, str(BUDGET), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", CHILD, stack, warm, url, str(BUDGET), stdout=asyncio.subprocess.PIPE
     )
     out, _ = await child.communicate()
     return json.loads(out)
 
 
 @pytest.mark.parametrize("gzip", [0, 1])
-async def test_a_bomb_costs_no_more_than_its_budget(peer: HostilePeer, gzip: int) -> None:
+async def test_a_bomb_costs_no_more_than_its_budget(
+    stack: str, peer: HostilePeer, gzip: int
+) -> None:
     url = peer.url("bomb", mib=256, gzip=gzip)
-    found = await measured(peer.url("gzip_ok"), url)
+    found = await measured(stack, peer.url("gzip_ok"), url)
     assert found["result"] == "BodyTooLarge"
     assert found["growth"] < GROWTH_MAX
 
 
-async def test_a_bomb_that_just_fits_costs_no_more_than_its_budget(peer: HostilePeer) -> None:
-    found = await measured(peer.url("gzip_ok"), peer.url("bomb", mib=5))
+async def test_a_bomb_that_just_fits_costs_no_more_than_its_budget(
+    stack: str, peer: HostilePeer
+) -> None:
+    found = await measured(stack, peer.url("gzip_ok"), peer.url("bomb", mib=5))
     assert found["result"] == BUDGET
     assert found["growth"] < GROWTH_MAX
 
 
 @pytest.mark.parametrize(("size", "result"), [(BUDGET, BUDGET), (BUDGET + 1, "BodyTooLarge")])
 async def test_a_plain_body_costs_no_more_than_its_budget(
-    peer: HostilePeer, size: int, result: object
+    stack: str, peer: HostilePeer, size: int, result: object
 ) -> None:
-    found = await measured(peer.url("ok"), peer.url("ok", size=size))
+    found = await measured(stack, peer.url("ok"), peer.url("ok", size=size))
     assert found["result"] == result
     assert found["growth"] < GROWTH_MAX
 
 
-async def test_an_endless_body_costs_no_more_than_its_budget(peer: HostilePeer) -> None:
-    found = await measured(peer.url("ok"), peer.url("endless"))
+async def test_an_endless_body_costs_no_more_than_its_budget(stack: str, peer: HostilePeer) -> None:
+    found = await measured(stack, peer.url("ok"), peer.url("endless"))
     assert found["result"] == "BodyTooLarge"
     assert found["growth"] < GROWTH_MAX

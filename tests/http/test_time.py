@@ -50,12 +50,12 @@ async def test_the_deadline_counts_while_the_caller_is_slow(call: Call, peer: Ho
     assert unknown.value.details["reason"] == "deadline"
 
 
-async def test_a_peer_that_does_not_take_the_body_leaves_the_outcome_unknown() -> None:
+async def test_a_peer_that_does_not_take_the_body_leaves_the_outcome_unknown(stack: str) -> None:
     async def first(wire) -> None:
         await asyncio.Event().wait()
 
     async with HostilePeer(first=first) as peer:
-        door = Door()
+        door = Door(stack=stack)
         with pytest.raises(OutcomeUnknown) as unknown:
             await whole(calling(door), peer.url("ok"), content=bytes(2**25), read_seconds=0.2)
         assert unknown.value.details["reason"] == "silence"
@@ -63,9 +63,9 @@ async def test_a_peer_that_does_not_take_the_body_leaves_the_outcome_unknown() -
 
 
 async def test_a_deadline_that_passed_while_waiting_for_a_slot_is_not_sent(
-    peer: HostilePeer,
+    stack: str, peer: HostilePeer
 ) -> None:
-    door = Door(connections_max=1)
+    door = Door(stack=stack, connections_max=1)
     call = calling(door)
     async with call(url=peer.url("stream_until_told")):
         with pytest.raises(NotSent):

@@ -56,9 +56,9 @@ async def loopback(host: str, port: int) -> list[str]:
 
 
 async def test_a_trusted_certificate_is_accepted_and_the_connection_kept(
-    tls_peer: HostilePeer, authority: Path
+    stack: str, tls_peer: HostilePeer, authority: Path
 ) -> None:
-    door = Door(ca_file=str(authority / "ca.pem"), resolve=loopback)
+    door = Door(stack=stack, ca_file=str(authority / "ca.pem"), resolve=loopback)
     for _ in range(3):
         assert await whole(calling(door), tls_peer.url("ok", size=300_000)) == b"x" * 300_000
     assert tls_peer.connections == 1
@@ -67,8 +67,8 @@ async def test_a_trusted_certificate_is_accepted_and_the_connection_kept(
     await door.aclose()
 
 
-async def test_an_unknown_authority_is_not_sent(tls_peer: HostilePeer) -> None:
-    door = Door()
+async def test_an_unknown_authority_is_not_sent(stack: str, tls_peer: HostilePeer) -> None:
+    door = Door(stack=stack)
     with pytest.raises(NotSent) as failed:
         await whole(calling(door), tls_peer.url("ok"))
     assert failed.value.details["reason"] == "tls"
@@ -77,9 +77,9 @@ async def test_an_unknown_authority_is_not_sent(tls_peer: HostilePeer) -> None:
 
 
 async def test_a_certificate_for_another_name_is_not_sent(
-    tls_peer: HostilePeer, authority: Path
+    stack: str, tls_peer: HostilePeer, authority: Path
 ) -> None:
-    door = Door(ca_file=str(authority / "ca.pem"), resolve=loopback)
+    door = Door(stack=stack, ca_file=str(authority / "ca.pem"), resolve=loopback)
     with pytest.raises(NotSent) as failed:
         await whole(calling(door), f"https://other.test:{tls_peer.port}/ok")
     assert failed.value.details["reason"] == "tls"
@@ -88,12 +88,12 @@ async def test_a_certificate_for_another_name_is_not_sent(
     await door.aclose()
 
 
-async def test_a_peer_without_tls_is_not_sent(peer: HostilePeer) -> None:
+async def test_a_peer_without_tls_is_not_sent(stack: str, peer: HostilePeer) -> None:
     async def first(wire: PeerWire) -> None:
         await wire.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     async with HostilePeer(first=first) as plain:
-        door = Door()
+        door = Door(stack=stack)
         with pytest.raises(NotSent) as failed:
             await whole(calling(door), plain.url("ok").replace("http:", "https:"))
         assert failed.value.details["reason"] == "tls"
@@ -101,7 +101,7 @@ async def test_a_peer_without_tls_is_not_sent(peer: HostilePeer) -> None:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-async def test_a_connection_lost_in_the_handshake_is_not_sent(reset: bool) -> None:
+async def test_a_connection_lost_in_the_handshake_is_not_sent(stack: str, reset: bool) -> None:
     async def first(wire: PeerWire) -> None:
         await wire.reader.read(10)
         if reset:
@@ -109,18 +109,18 @@ async def test_a_connection_lost_in_the_handshake_is_not_sent(reset: bool) -> No
         raise ConnectionError
 
     async with HostilePeer(first=first) as peer:
-        door = Door()
+        door = Door(stack=stack)
         with pytest.raises(NotSent):
             await whole(calling(door), peer.url("ok").replace("http:", "https:"))
         await door.aclose()
 
 
-async def test_a_handshake_that_hangs_is_not_sent_in_time() -> None:
+async def test_a_handshake_that_hangs_is_not_sent_in_time(stack: str) -> None:
     async def first(wire: PeerWire) -> None:
         await asyncio.Event().wait()
 
     async with HostilePeer(first=first) as peer:
-        door = Door()
+        door = Door(stack=stack)
         with pytest.raises(NotSent) as failed:
             url = peer.url("ok").replace("http:", "https:")
             await whole(calling(door), url, connect_seconds=0.2)
@@ -131,24 +131,24 @@ async def test_a_handshake_that_hangs_is_not_sent_in_time() -> None:
 
 @pytest.mark.parametrize("name", ["short_body", "reset_in_body", "close_delimited"])
 async def test_a_loss_under_tls_is_never_a_whole_body(
-    tls_peer: HostilePeer, authority: Path, name: str
+    stack: str, tls_peer: HostilePeer, authority: Path, name: str
 ) -> None:
-    door = Door(ca_file=str(authority / "ca.pem"))
+    door = Door(stack=stack, ca_file=str(authority / "ca.pem"))
     with pytest.raises(Exception, match=r"before the end|not proven"):
         await whole(calling(door), tls_peer.url(name))
     assert tls_peer.received[name] == 1
     await door.aclose()
 
 
-def test_tls_on_uvloop_keeps_connections_and_refuses_strangers(authority: Path) -> None:
+def test_tls_on_uvloop_keeps_connections_and_refuses_strangers(stack: str, authority: Path) -> None:
     async def main() -> None:
         async with HostilePeer(tls=server_context(authority)) as peer:
-            door = Door(ca_file=str(authority / "ca.pem"))
+            door = Door(stack=stack, ca_file=str(authority / "ca.pem"))
             for _ in range(3):
                 assert await whole(calling(door), peer.url("ok", size=300_000)) == b"x" * 300_000
             assert (peer.connections, door.idle, door.busy) == (1, 1, 0)
             await door.aclose()
-            stranger = Door()
+            stranger = Door(stack=stack)
             with pytest.raises(NotSent) as failed:
                 await whole(calling(stranger), peer.url("ok"))
             assert failed.value.details["reason"] == "tls"

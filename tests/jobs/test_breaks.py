@@ -118,8 +118,7 @@ async def test_a_step_of_a_dead_owner_is_waited_for_then_unknown_and_never_sent_
                 seen_updated_at=unknown.updated_at,
             ),
         )
-        await ticks(kernel, "job_recovery")
-        row = await ended(kernel, job.id)
+        row = await ended(kernel, job.id, maintained=True)
     assert (row.state, row.error_code) == ("failed", "model_failed")
     assert "resolved_not_executed" in row.error_text
     assert shop.count() == 0
@@ -191,8 +190,7 @@ async def test_the_late_answer_of_a_lost_claim_writes_nothing_and_the_call_is_un
         await settled(kernel)
         (made,) = await calls_of(kernel, job.id)
         assert (made.state, made.http_status) == (CallState.DISPATCHING, None)
-        await ticks(kernel, "job_recovery")
-        await job_is(kernel, job.id, "waiting", reason="tool_uncertain")
+        await job_is(kernel, job.id, "waiting", reason="tool_uncertain", maintained=True)
         await ticks(kernel, "job_recovery")
         assert (await look(kernel, lambda: STORE.get(job_id=job.id))).state == "waiting"
         await look(
@@ -222,8 +220,7 @@ async def test_a_read_left_without_an_answer_is_made_again_under_the_same_key(
         await look(kernel, lambda: stolen(job.id))
         tool_server.release()
         await settled(kernel)
-        await ticks(kernel, "job_recovery")
-        row = await ended(kernel, job.id)
+        row = await ended(kernel, job.id, maintained=True)
     assert row.state == "done"
     assert len(tool_server.sent()) == 2
     assert len(set(tool_server.keys())) == 1

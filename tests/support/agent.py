@@ -21,7 +21,7 @@ from kernel.models import Approval, Job, Route, Tool, ToolCall
 from kernel.state import DatabaseStore, JobRecord
 from tests.support.product import OPERATOR, look, look_apart, running_kernel
 from tests.support.provider import ProviderProcess
-from tests.support.wait import wait_until_async
+from tests.support.wait import NotInTime, wait_until_async
 
 STORE = DatabaseStore()
 CALLER = audit.Actor("token", "tok-shop")
@@ -127,23 +127,35 @@ async def working_kernel(**fields: Any) -> AsyncIterator[Kernel]:
             yield kernel
 
 
-async def job_is(kernel: Kernel, job_id: str, *states: str, reason: str = "") -> Job:
-    """Wait until the job is in one of these states (and waits for `reason`); its row."""
+async def job_is(
+    kernel: Kernel, job_id: str, *states: str, reason: str = "", maintained: bool = False
+) -> Job:
+    """Wait until the job is in one of these states (and waits for `reason`); its row.
+
+    `maintained`: job recovery runs meanwhile, as it does every few seconds. One run may pass over a
+    row that somebody holds locked at that moment.
+    """
 
     async def stands() -> Job | None:
+        if maintained:
+            await kernel.run_pass("job_recovery")
         row = await look(kernel, lambda: Job.objects.get(id=job_id))
         assert row.state not in ENDED - set(states), (row.state, row.error_code, row.error_text)
         fits = row.state in states and (not reason or row.waiting_reason == reason)
         return row if fits else None
 
-    found = await wait_until_async(stands, about=f"{job_id} is {' or '.join(states)} {reason}")
+    try:
+        found = await wait_until_async(stands, about=f"{job_id} is {' or '.join(states)}")
+    except NotInTime as error:
+        row = await look(kernel, lambda: STORE.get(job_id=job_id))
+        raise NotInTime(f"{error}; it is {row}") from None
     assert found is not None
     return found
 
 
-async def ended(kernel: Kernel, job_id: str) -> Job:
+async def ended(kernel: Kernel, job_id: str, *, maintained: bool = False) -> Job:
     """Wait until the job has ended, however; its row."""
-    return await job_is(kernel, job_id, *ENDED)
+    return await job_is(kernel, job_id, *ENDED, maintained=maintained)
 
 
 async def asks(kernel: Kernel, job_id: str, count: int = 1) -> list[Approval]:

@@ -12,21 +12,25 @@ from console.preferences import preferences_of
 from console.queries.approvals import waiting_count
 
 
-def waiting_counts() -> dict[str, str]:
-    """What waits behind entries of the sidebar: the approvals that a person could decide now."""
+def _approvals_waiting() -> str:
+    """How many approvals a person could decide now, '' for none. One query."""
     waiting = waiting_count() if is_migrated() else None
-    return {"approvals": str(waiting)} if waiting and waiting.value else {}
+    return str(waiting) if waiting and waiting.value else ""
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
-    """Context processor: preferences, and lazily sidebar, roles, go_to, preferences_address."""
+    """Context processor: preferences; lazily the sidebar, the roles, addresses, what waits."""
     user = getattr(request, "user", None)  # absent when an outer middleware refused the request
+    waiting = SimpleLazyObject(_approvals_waiting)
     return {
+        "approvals_waiting": waiting,
         "preferences": preferences_of(request),
         "roles": SimpleLazyObject(lambda: roles_of(user)),
         "sidebar": SimpleLazyObject(
             lambda: sidebar(
-                permissions=permissions_of(user), path=request.path, counts=waiting_counts()
+                permissions=permissions_of(user),
+                path=request.path,
+                counts={"approvals": str(waiting)},
             )
         ),
         "go_to": SimpleLazyObject(lambda: address_of("go-to")),

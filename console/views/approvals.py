@@ -17,7 +17,7 @@ from console.formats import ago_text
 from console.middleware import is_poll
 from console.migrated import needs_migration
 from console.paging import Cursor
-from console.queries.approvals import FILTERS, OPEN, approval_page, opened_since, waiting_count
+from console.queries.approvals import FILTERS, OPEN, approval_page, opened_since
 from console.responses import RETRY_SECONDS, Screen, form_key, see_other
 from console.views.approval_page import DecideForm, approval_context, row_or_404
 from console.views.news import seen_moment
@@ -46,7 +46,6 @@ def index(request: HttpRequest, tab: str = OPEN) -> HttpResponse:
     cursor = Cursor.read(request.GET)
     page = approval_page(tab, chosen, cursor)
     newest = page.rows[0].row.created_at if page.rows else clock.now()
-    waiting = waiting_count()
     seen = chosen.query(poll="1", seen=str(version_of(newest)))
     return Screen(request, "console/approvals/index.html", "console/approvals/_list.html").show(
         {
@@ -54,7 +53,6 @@ def index(request: HttpRequest, tab: str = OPEN) -> HttpResponse:
             "rows": page.rows,
             "page": page.page,
             "chosen": chosen,
-            "waiting": waiting,
             "is_later": cursor is not None,
             "news_address": seen if tab == OPEN and cursor is None else "",
         }
@@ -145,7 +143,7 @@ def _refused(
         context["decision_id"] = order.decision_id
     elif row.decided_at is not None:  # the page below says the rest
         what = {"who": row.decided_by_id, "what": row.decision, "ago": _ago(row)}
-        error.message = _("%(who)s was first: %(what)s, %(ago)s.") % what
+        error.message = _("Somebody was first: %(who)s, %(what)s, %(ago)s.") % what
         error.details.clear()
     back = reverse("approval", args=[row.id])
     return refused(request, screen, error, context, form=form, back=back)

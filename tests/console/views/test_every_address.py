@@ -8,7 +8,7 @@ from django.urls import get_resolver, reverse
 
 from console.access import ROLES
 from kernel import access
-from tests.support import lives
+from tests.support import lives, work_data
 
 STRANGER, NOBODY = "stranger", "nobody"
 PEOPLE = (STRANGER, NOBODY, *ROLES)
@@ -30,6 +30,7 @@ class Address:
 
 
 REQUEST, ACCOUNT, SERVICE, TOKEN, PERSON = "{request}", "acme", "gpt", "{token}", "petra"
+APPROVAL, JOB, CALL, TOOL, ROUTE = "{approval}", "{job}", "{call}", "refund_order", "refunds"
 ADDRESSES = {
     "home": Address("view"),
     "go-to": Address("view", get=303),  # an empty box leads home
@@ -47,6 +48,31 @@ ADDRESSES = {
     "account-change": Address("configure", post="configure", post_status=422, arguments=(ACCOUNT,)),
     "reconciliation": Address("view"),
     "reconciliation-run": Address("operate", get=405, post="operate", post_status=400),
+    "approvals": Address("view"),
+    "approvals-decided": Address("view"),
+    "approvals-expired": Address("view"),
+    "approvals-bulk": Address("decide", get=400, post="decide", post_status=400),
+    "approval": Address("view", arguments=(APPROVAL,)),
+    "approval-approve": Address("decide", post="decide", post_status=400, arguments=(APPROVAL,)),
+    "approval-deny": Address("decide", post="decide", post_status=400, arguments=(APPROVAL,)),
+    "approval-retry": Address(
+        "operate", get=405, post="operate", post_status=400, arguments=(APPROVAL,)
+    ),
+    "jobs": Address("view"),
+    "pause": Address("operate", post="operate", post_status=422, arguments=("global",)),
+    "unpause": Address("operate", post="operate", post_status=400, arguments=("global",)),
+    "job": Address("view", arguments=(JOB,)),
+    "job-cancel": Address("operate", post="operate", post_status=422, arguments=(JOB,)),
+    "job-resume": Address("operate", post="operate", post_status=409, arguments=(JOB,)),
+    "call": Address("view", post="operate", post_status=422, arguments=(CALL,)),
+    "tools": Address("view"),
+    "tool": Address("view", arguments=(TOOL,)),
+    "tool-new": Address("configure", post="configure", post_status=422),
+    "tool-change": Address("configure", post="configure", post_status=422, arguments=(TOOL,)),
+    "routes": Address("view"),
+    "route": Address("view", arguments=(ROUTE,)),
+    "route-new": Address("configure", post="configure", post_status=422),
+    "route-change": Address("configure", post="configure", post_status=422, arguments=(ROUTE,)),
     "services": Address("view"),
     "service": Address("view", arguments=(SERVICE,)),
     "service-new": Address("configure", post="configure", post_status=422),
@@ -85,6 +111,9 @@ def path_of(db):
     lives.open_account()
     lives.add_service()
     known = {REQUEST: lives.admitted("op-1").id}
+    work_data.tools_and_routes(service_id=SERVICE)
+    asked = work_data.refund("order-1", account=ACCOUNT)
+    known |= {JOB: asked.job_id, CALL: f"{asked.job_id}.1.0", APPROVAL: asked.approval_ids[0]}
     known[TOKEN] = access.issue_token(
         account_id="acme", name="ci", scopes=["usage:read"], actor=lives.ACTOR
     )[0].id
@@ -182,6 +211,17 @@ def test_no_answer_is_stored_and_each_varies_by_what_asked(path_of, admin, name)
         f"/services/{'x' * 200}/change/",
         "/tokens/tok_nothing/revoke/",
         f"/tokens/{'x' * 200}/revoke/",
+        "/approvals/apr_nothing/",
+        "/approvals/%E2%80%AEx/approve/",
+        f"/approvals/{'x' * 200}/deny/",
+        "/jobs/job_nothing/",
+        f"/jobs/{'x' * 200}/cancel/",
+        "/jobs/pause/route:none/",
+        "/jobs/unpause/everything/",
+        "/calls/job_nothing.1.0/",
+        "/tools/none/",
+        "/tools/%D7%A9/change/",
+        "/routes/none/change/",
         "/people/nobody-here/change/",
         "/people/%00/change/",
         "/people/nobody-here/password/",

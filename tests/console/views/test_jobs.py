@@ -1,0 +1,157 @@
+"""Jobs on screen: depth, holders, pauses, one job's steps, acts that ask first (D1-D4, L)."""
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from kernel.access import ensure_roles
+from kernel.models import Approval, AuditRow, Job, Pause, Request, ToolCall
+from tests.console.views.conftest import rendered, send
+from tests.support import lives, work_data
+
+QUERIES_MAX = 18  # SQLite asks once per state, where the others have one UNION ALL
+
+
+@pytest.fixture
+def desk(db):
+    """An account, its service, the tools and routes."""
+    ensure_roles()
+    lives.open_account(work_data.ACCOUNT)
+    lives.add_service("gpt-main")
+    work_data.tools_and_routes()
+
+
+def uncertain_job():
+    one = work_data.refund("order-1")
+    work_data.decide(one.approval_ids[0], "approved")
+    work_data.lose_worker(work_data.send(one.job_id))
+    return one.job_id
+
+
+def test_the_screen_shows_depth_holders_and_routes_in_constant_queries(desk, operator):
+    work_data.submit("order-1")
+    work_data.claim(work_data.submit("order-2").id, owner="wrk_alpha")
+    work_data.park(work_data.submit("order-3").id)
+    operator.get(reverse("jobs"))
+    with CaptureQueriesContext(connection) as few:
+        page = operator.get(reverse("jobs")).text
+    assert "wrk_alpha" in page and "refunds" in page
+    for number in range(4, 9):
+        work_data.refund(f"order-{number}")
+    with CaptureQueriesContext(connection) as many:
+        operator.get(reverse("jobs"))
+    assert len(many) == len(few) <= QUERIES_MAX
+    assert not [one["sql"] for one in many if "input_text" in one["sql"]]
+
+
+def test_filters_narrow_the_list_and_a_bad_one_is_400(desk, operator):
+    queued, parked = work_data.submit("order-1").id, work_data.submit("order-2").id
+    work_data.park(parked)
+    page = operator.get(reverse("jobs"), {"state": "parked"}).text
+    assert parked in page and queued not in page
+    page = operator.get(reverse("jobs"), {"account": work_data.ACCOUNT, "state": "queued"}).text
+    assert queued in page and parked not in page
+    assert operator.get(reverse("jobs"), {"state": "asleep"}).status_code == 400
+
+
+@pytest.mark.parametrize("scope", ["global", "route:refunds"])
+def test_a_pause_asks_for_a_reason_and_goes_on_again(desk, operator, scope):
+    form = rendered(operator, "pause", scope)
+    assert send(operator, form, reason="").status_code == 422
+    assert send(operator, form, reason="The shop\nis closed.").status_code == 303
+    row = Pause.objects.get(scope=scope)
+    assert (row.reason, row.paused_by) == ("The shop is closed.", "user:operator")
+    assert "The shop is closed." in operator.get(reverse("jobs")).text
+    twice = send(operator, rendered(operator, "pause", scope), reason="again")
+    assert twice.status_code == 409
+    assert send(operator, rendered(operator, "unpause", scope)).status_code == 303
+    assert not Pause.objects.exists()
+    assert send(operator, rendered(operator, "unpause", scope)).status_code == 409
+
+
+def test_a_job_shows_its_steps_and_who_waits_for_what(desk, operator):
+    one = work_data.refund("order-7", 900)
+    page = operator.get(reverse("job", args=[one.job_id])).text
+    assert "It waits for" in page and reverse("approval", args=one.approval_ids) in page
+    assert reverse("call", args=[f"{one.job_id}.1.0"]) in page
+    model = lives.admitted("step-1", account=work_data.ACCOUNT, service="gpt-main")
+    Request.objects.filter(id=model.id).update(operation_id=f"job:{one.job_id}:1")
+    page = operator.get(reverse("job", args=[one.job_id])).text
+    assert reverse("request", args=[model.id]) in page
+
+
+def test_cancelling_a_job_cancels_its_questions(desk, operator):
+    one = work_data.refund("order-1")
+    form = rendered(operator, "job-cancel", one.job_id)
+    assert send(operator, form, reason="").status_code == 422
+    assert send(operator, form, reason="Asked twice.").status_code == 303
+    assert Job.objects.get(id=one.job_id).state == "cancelled"
+    assert Approval.objects.get(id=one.approval_ids[0]).state == "cancelled"
+    assert send(operator, form, reason="Asked twice.").status_code == 303  # a double click
+    assert AuditRow.objects.filter(action="job.cancel").count() == 1
+    again = send(operator, rendered(operator, "job-cancel", one.job_id), reason="x")
+    assert again.status_code == 409
+
+
+def test_a_parked_job_is_resumed_and_no_other_one(desk, operator):
+    parked, queued = work_data.submit("order-1").id, work_data.submit("order-2").id
+    work_data.park(parked)
+    form = rendered(operator, "job-resume", parked)
+    assert send(operator, form, reason="Disk is free again.").status_code == 303
+    assert Job.objects.get(id=parked).state == "queued"
+    refused = send(operator, rendered(operator, "job-resume", queued))
+    assert refused.status_code == 409 and "Only a parked job" in refused.text
+
+
+@pytest.mark.parametrize("outcome,state", [("done", "done"), ("not_done", "failed")])
+def test_an_uncertain_call_is_resolved_with_a_note_and_the_job_goes_on(
+    desk, operator, outcome, state
+):
+    job_id = uncertain_job()
+    call_id = f"{job_id}.1.0"
+    assert "may have been carried out" in operator.get(reverse("job", args=[job_id])).text
+    form = rendered(operator, "call", call_id)
+    assert send(operator, form, outcome=outcome, note="").status_code == 422
+    answer = send(operator, form, outcome=outcome, note="Found it\nin the shop.")
+    assert answer.status_code == 303
+    row = ToolCall.objects.get(id=call_id)
+    assert (row.state, row.note) == (state, "Found it in the shop.")
+    assert Job.objects.get(id=job_id).state == "queued"
+    late = send(operator, form, outcome="done", note="Another note.")
+    assert late.status_code == 409 and "Another note." in late.text
+
+
+def test_a_call_that_is_on_its_way_is_not_resolved(desk, operator):
+    one = work_data.refund("order-1")
+    work_data.decide(one.approval_ids[0], "approved")
+    work_data.send(one.job_id)
+    address = reverse("call", args=[f"{one.job_id}.1.0"])
+    assert 'name="outcome"' not in operator.get(address).text
+    data = {"form_key": "k" * 22, "outcome": "done", "note": "seen"}
+    assert operator.post(address, data).status_code == 409
+
+
+@pytest.mark.parametrize("role", ["viewer", "approver"])
+def test_who_may_not_operate_cannot_pause_cancel_or_resolve(desk, signed_in, role):
+    client, job_id = signed_in(role), uncertain_job()
+    assert client.get(reverse("jobs")).status_code == 200
+    for address in (
+        reverse("pause", args=["global"]),
+        reverse("job-cancel", args=[job_id]),
+        reverse("call", args=[f"{job_id}.1.0"]),
+    ):
+        data = {"form_key": "k" * 22, "reason": "x", "outcome": "done", "note": "x"}
+        assert client.post(address, data).status_code == 403
+    assert Job.objects.get(id=job_id).state == "waiting" and not Pause.objects.exists()
+
+
+def test_a_poll_of_a_job_answers_204_until_it_moves(desk, operator):
+    one = work_data.refund("order-1")
+    address = reverse("job", args=[one.job_id])
+    version = operator.get(address).context["version"]
+    poll = {"poll": "1", "seen": version}
+    assert operator.get(address, poll).status_code == 204
+    work_data.decide(one.approval_ids[0], "approved")
+    answer = operator.get(address, poll, headers={"HX-Request": "true"})
+    assert answer.status_code == 200 and "<html" not in answer.text

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from tests.bench import load, product
 from tests.support.mariadb_server import Server
 
-BODY = json.dumps(
-    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "Tell me a lot"}]}
-).encode()
+ASKED = {
+    "model": "demo",
+    "stream": True,
+    "messages": [{"role": "user", "content": "Tell me a lot"}],
+}
+BODY, SHORT_BODY = json.dumps(ASKED).encode(), json.dumps({**ASKED, "max_tokens": 4}).encode()
 WARM_UP_STREAMS = 20
 SETTLED_SECONDS_MAX = 120.0
 OURS = "operation_id LIKE 'stream-%'"
@@ -46,10 +49,12 @@ def measure(server: Server, *, streams: int, chunk_ms: int) -> Result:
     A stream has about 60 events, one each `chunk_ms`: it must last longer than opening them takes.
     """
     with server.schema() as url, product.running(url, chunk_ms=chunk_ms) as running:
-        asyncio.run(_all(running, 0, WARM_UP_STREAMS, load.Open(), [0.0]))  # fills pools and caches
+        asyncio.run(
+            _all(running, SHORT_BODY, WARM_UP_STREAMS, load.Open(), [0.0])
+        )  # fills pools and caches
         opened, peak = load.Open(), [before := running.memory_mib()]
         started = time.monotonic()
-        ends = asyncio.run(_all(running, WARM_UP_STREAMS, streams, opened, peak))
+        ends = asyncio.run(_all(running, BODY, streams, opened, peak))
         settled = _wait_until_settled(server, url, WARM_UP_STREAMS + streams) - WARM_UP_STREAMS
         return Result(
             streams=streams,
@@ -69,7 +74,7 @@ def _leaves(number: int) -> bool:
 
 
 async def _all(
-    running: product.Product, first: int, streams: int, opened: load.Open, peak: list[float]
+    running: product.Product, body: bytes, streams: int, opened: load.Open, peak: list[float]
 ) -> list[bool]:
     async def watch() -> None:
         while True:
@@ -77,8 +82,8 @@ async def _all(
             await asyncio.sleep(0.2)
 
     def message(number: int) -> bytes:
-        headers = running.headers(f"stream-{first + number}")
-        return load.post("/v1/chat/completions", BODY, host=running.host, headers=headers)
+        headers = running.headers(f"stream-{len(body)}-{number}")
+        return load.post("/v1/chat/completions", body, host=running.host, headers=headers)
 
     watcher = asyncio.create_task(watch())
     try:

@@ -165,6 +165,16 @@ class Migration(migrations.Migration):
             model_name="webhookreceipt",
             index=models.Index(fields=["received_at", "id"], name="bz_webhook_receipt_age"),
         ),
+        kernel.ddl.CreateIndex(
+            model_name="job",
+            index=models.Index(fields=["state", "target", "due_at", "id"], name="bz_job_claim"),
+        ),
+        kernel.ddl.CreateIndex(
+            model_name="job",
+            index=models.Index(
+                fields=["account_id", "state", "updated_at", "id"], name="bz_job_account_state"
+            ),
+        ),
         kernel.ddl.Irreversible(
             why="Evidence of calls and decisions stays; a code rollback keeps it (H4).",
         ),

@@ -39,8 +39,12 @@ class Job(models.Model):
         ]
         indexes = [
             models.Index(fields=["state", "due_at", "id"], name="bz_job_due"),
+            models.Index(fields=["state", "target", "due_at", "id"], name="bz_job_claim"),
             models.Index(fields=["state", "lease_expires_at", "id"], name="bz_job_lease"),
             models.Index(fields=["account_id", "updated_at", "id"], name="bz_job_account"),
+            models.Index(
+                fields=["account_id", "state", "updated_at", "id"], name="bz_job_account_state"
+            ),
         ]
 
 

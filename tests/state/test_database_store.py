@@ -240,7 +240,7 @@ class Candidates:
 
 
 PICKS: dict[str, tuple[Callable[[], object], str]] = {
-    "claim": (lambda: STORE.claim(owner="wrk_a", target="agent", limit=8), "bz_job_due"),
+    "claim": (lambda: STORE.claim(owner="wrk_a", target="agent", limit=8), "bz_job_claim"),
     "reclaim": (lambda: STORE.reclaim(limit=50), "bz_job_lease"),
 }
 

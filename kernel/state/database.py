@@ -4,7 +4,6 @@ Lock order: the job row first, then whatever `also` and `act` touch. They may ru
 whole transaction under contention, so they do nothing but read and write rows.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -16,12 +15,18 @@ from kernel import audit, clock, schema
 from kernel.conf import conf
 from kernel.errors import Conflict, NotFound, RetryTransaction
 from kernel.ids import new_id
-from kernel.models import Job, JobMarkers, Pause
+from kernel.models import Job, Pause
 from kernel.state import rows
+from kernel.state.admissions import (
+    ensure_executor_replay,
+    requeue_approved_job_once,
+    requeue_delivery_job_once,
+)
 from kernel.state.pauses import GLOBAL, ROUTE_PREFIX
 from kernel.state.protocol import (
+    ENSURE_REPLAY,
     REQUEUE_APPROVED,
-    Admission,
+    REQUEUE_DELIVERY,
     Fence,
     JobRecord,
     NewJob,
@@ -35,7 +40,6 @@ R = TypeVar("R")
 WORKER_LOST = "worker_lost"
 REASONS = frozenset({Waiting.APPROVAL, Waiting.MODEL_UNKNOWN, Waiting.CALL_UNCERTAIN})
 FINISHES = frozenset({JobState.DONE, JobState.FAILED, JobState.REFUSED})
-IN_FLIGHT = frozenset({JobState.QUEUED, JobState.RUNNING})
 UNOWNED: dict[str, Any] = {"owner": "", "lease_expires_at": None}
 
 
@@ -335,47 +339,10 @@ def reclaim(*, cursor: str = "", limit: int) -> Page:
     return Page(len(attempts), len(moved), len(parked), cursor=more, job_ids=tuple(moved))
 
 
-def requeue_approved_job_once(
-    *, job_id: str, marker: str, may_admit: Callable[[], str]
-) -> Admission:
-    """Admit a waiting job once for one decision; the marker stays for good (C5).
-
-    `may_admit()` is asked under the job's lock: 'yes' admits, 'wait' writes the marker only,
-    anything else refuses. A job that waits for something else than an approval is left for later.
-    Unavailable without migration 0066. NotFound.
-    """
-    schema.require(schema.CONTINUATIONS)
-    return _admit_once(job_id=job_id, marker=marker, may_admit=may_admit)
-
-
-@transaction
-def _admit_once(*, job_id: str, marker: str, may_admit: Callable[[], str]) -> Admission:
-    row = rows.lock_in_tx(job_id)
-    markers = rows.markers_in_tx(job_id)
-    if marker in markers:
-        return Admission.ALREADY
-    if row.state in IN_FLIGHT:
-        return Admission.IN_FLIGHT
-    if row.state != JobState.WAITING:
-        return Admission.NOT_WAITING
-    if row.waiting_reason != Waiting.APPROVAL:
-        return Admission.IN_FLIGHT
-    verdict = may_admit()
-    if verdict not in ("yes", "wait"):
-        return Admission.REFUSED
-    JobMarkers.objects.filter(id=job_id).update(
-        approval_continuation_keys=json.dumps([*markers, marker])
-    )
-    if verdict == "wait":
-        return Admission.WAITS
-    rows.move_in_tx(row, **rows.queued_now())
-    return Admission.ADMITTED
-
-
 class DatabaseStore:
     """The default RuntimeStateStore: jobs in `bz_jobs`, every verb one transaction (M1)."""
 
-    capabilities: frozenset[str] = frozenset({REQUEUE_APPROVED})
+    capabilities: frozenset[str] = frozenset({REQUEUE_APPROVED, REQUEUE_DELIVERY, ENSURE_REPLAY})
 
     submit = staticmethod(submit)
     get = staticmethod(get)
@@ -391,3 +358,5 @@ class DatabaseStore:
     cancel = staticmethod(cancel)
     reclaim = staticmethod(reclaim)
     requeue_approved_job_once = staticmethod(requeue_approved_job_once)
+    requeue_delivery_job_once = staticmethod(requeue_delivery_job_once)
+    ensure_executor_replay = staticmethod(ensure_executor_replay)

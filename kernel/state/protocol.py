@@ -188,12 +188,30 @@ class RuntimeStateStore(Protocol):
         writes the marker only (other questions are open), anything else refuses for good.
         """
 
+    def requeue_delivery_job_once(
+        self,
+        *,
+        job_id: str,
+        marker: str,
+        verify: Callable[[JobRecord], str],
+        also: Callable[[], None] | None = None,
+    ) -> Admission:
+        """Queue an ended child job of a notification once per replay; the marker stays (F4, F5).
+
+        `verify(job)` is asked inside the critical section, after the marker: it names the first
+        binding that does not fit ('' = all fit). Failed, cancelled and parked jobs are admitted;
+        they keep identities and input. `also` runs when admitted. Conflict `binding_mismatch`.
+        """
+
+    def ensure_executor_replay(self) -> None:
+        """Unavailable when replays cannot reach executors now (F8)."""
+
 
 def require(store: RuntimeStateStore, capability: str) -> None:
     """Unavailable, explicitly, where the store lacks a capability: there is no other way (C13)."""
     if capability not in store.capabilities:
         raise Unavailable(
-            f"The state store lacks {capability}; new decisions are unavailable.",
+            f"The state store lacks {capability}; what needs it is unavailable.",
             code="capability_missing",
             next_action="Use a state store that has it.",
             capability=capability,

@@ -52,11 +52,14 @@ def move_in_tx(row: Job, **values: Any) -> None:
 
 
 @requires_transaction
-def markers_in_tx(job_id: str) -> list[str]:
-    """The decisions that this job was admitted for. KernelError `marker_damaged`."""
-    row = JobMarkers.objects.get(id=job_id)
+def markers_in_tx(job_id: str, *, column: str) -> list[str]:
+    """What this job was admitted for, from one marker column: the other's migration may be absent.
+
+    KernelError `marker_damaged`.
+    """
+    text = JobMarkers.objects.values_list(column, flat=True).get(id=job_id)
     try:
-        markers = json.loads(row.approval_continuation_keys or "[]")
+        markers = json.loads(text or "[]")
     except ValueError:
         markers = None
     if not isinstance(markers, list):

@@ -40,6 +40,8 @@ WITHIN_A_LAYER = {
     ("kernel.ids", "kernel.errors"),
     ("kernel.clock", "kernel.errors"),
     ("kernel.runtime", "kernel.audit"),
+    ("kernel.outbox", "kernel.schema"),
+    ("kernel.outbox", "kernel.schema"),
 }
 LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row.split()}
 STATEFUL = {"Request", "Job", "Approval", "Continuation", "Notification", "DeadLetter", "ToolCall"}

@@ -1,0 +1,166 @@
+"""Claims: due notifications taken under a token and a lease, fairly between destinations (F1).
+
+One that hangs holds nobody else up: each destination has its own slots, and its own walk along one
+index. A closed destination costs no attempts.
+
+Lock order: notifications, then the destination that is probed.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Exists, OuterRef
+
+from kernel import clock, schema
+from kernel.conf import conf
+from kernel.errors import RetryTransaction, Unavailable
+from kernel.models import Destination, Notification
+from kernel.states import NotificationState
+from kernel.transactions import reading, requires_transaction, transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """One notification under a claim, with all that sending takes. `number` is the attempt's."""
+
+    id: str
+    kind: str
+    channel: str
+    event: str
+    recipient: str
+    sender: str
+    content: bytes
+    content_type: str
+    destination_id: str
+    secret_env: str
+    allow_private: bool
+    number: int
+    owner: str
+    fence_token: str
+    started_at: datetime
+    is_probe: bool = False
+
+
+def claim(*, owner: str, limit: int, busy: Mapping[str, int]) -> list[Claimed]:
+    """Take up to `limit` due notifications, each under a fresh token and lease (F1).
+
+    `busy` counts the attempts that this process runs per destination: none gets more than
+    `destination_slots_count_max` at once, so that one that hangs holds nobody else up; within a
+    destination the oldest due come first. A closed destination is left alone; when its time is over
+    one process takes one message as a probe. Asks without a transaction whether there is anything.
+    [] while migration 0069 is absent.
+    """
+    try:
+        schema.require(schema.DELIVERY)
+    except Unavailable:
+        return []
+    places = _places(busy=busy) if limit > 0 else []
+    if not places:
+        return []
+    return _claim(owner=owner, limit=limit, places=places)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A destination with something due, and how many messages of it may be taken."""
+
+    destination_id: str
+    free: int
+    secret_env: str = ""
+    allow_private: bool = False
+    probe_at: datetime | None = None
+
+
+@reading
+def _places(*, busy: Mapping[str, int]) -> list[_Place]:
+    """Where something is due and a slot is free; the least busy first.
+
+    Notifications without a destination count as one.
+    """
+    now = clock.db_now()
+    slots = conf.destination_slots_count_max
+    due = Notification.objects.filter(state=NotificationState.QUEUED, due_at__lte=now)
+    rows = Destination.objects.filter(Exists(due.filter(destination_id=OuterRef("id"))))
+    found = []
+    for row in rows.filter(active=True).order_by("id"):
+        free = slots - busy.get(row.id, 0)
+        if row.closed_until_at is not None:
+            free = 1 if row.closed_until_at <= now and not busy.get(row.id) else 0
+        if free > 0:
+            found.append(
+                _Place(row.id, free, row.secret_env, row.allow_private, row.closed_until_at)
+            )
+    if (free := slots - busy.get("", 0)) > 0 and due.filter(destination_id="").exists():
+        found.append(_Place("", free))
+    return sorted(found, key=lambda place: busy.get(place.destination_id, 0))
+
+
+@transaction
+def _claim(*, owner: str, limit: int, places: list[_Place]) -> list[Claimed]:
+    taken: list[Claimed] = []
+    for place in places:
+        if len(taken) >= limit:
+            break
+        taken += _take_in_tx(place, owner=owner, limit=min(place.free, limit - len(taken)))
+    return taken
+
+
+@requires_transaction
+def _take_in_tx(place: _Place, *, owner: str, limit: int) -> list[Claimed]:
+    now = clock.db_now()
+    # One index serves filter and order: only what is taken is locked, the others are skipped.
+    rows = list(
+        Notification.objects.select_for_update(skip_locked=True)
+        .filter(
+            destination_id=place.destination_id,
+            state=NotificationState.QUEUED,
+            due_at__lte=now,
+        )
+        .order_by("due_at", "id")[:limit]
+    )
+    if not rows or (place.probe_at is not None and not _take_probe_in_tx(place, now=now)):
+        return []
+    token = os.urandom(16).hex()
+    taken = Notification.objects.filter(
+        id__in=[row.id for row in rows], state=NotificationState.QUEUED
+    ).update(
+        state=NotificationState.SENDING,
+        owner=owner,
+        fence_token=token,
+        lease_expires_at=now + timedelta(seconds=conf.notification_lease_seconds),
+        updated_at=now,
+    )
+    if taken != len(rows):
+        raise RetryTransaction("a candidate was taken meanwhile")
+    return [_claimed(row, place, owner=owner, token=token, now=now) for row in rows]
+
+
+@requires_transaction
+def _take_probe_in_tx(place: _Place, *, now: datetime) -> bool:
+    """One process sends the one probe: whoever moves the time on."""
+    until = now + timedelta(seconds=conf.notification_lease_seconds)
+    row = Destination.objects.filter(id=place.destination_id, closed_until_at=place.probe_at)
+    return row.update(closed_until_at=until, updated_at=now) == 1
+
+
+def _claimed(row: Notification, place: _Place, *, owner: str, token: str, now: datetime) -> Claimed:
+    return Claimed(
+        id=row.id,
+        kind=row.kind,
+        channel=row.channel,
+        event=row.event,
+        recipient=row.recipient,
+        sender=row.sender,
+        content=bytes(row.content),
+        content_type=row.content_type,
+        destination_id=row.destination_id,
+        secret_env=place.secret_env,
+        allow_private=place.allow_private,
+        number=row.attempts + 1,
+        owner=owner,
+        fence_token=token,
+        started_at=now,
+        is_probe=place.probe_at is not None,
+    )

@@ -1,0 +1,276 @@
+"""Sending: what each attempt came to is recorded, and with it what follows (F2, F3).
+
+The token of a claim decides who may write. An attempt is charged when its outcome is recorded: by
+its sender or, for one that was lost, by `recovery`. Everything an outcome entails is one
+transaction: the row, the attempt, the destination's count, the dead letter.
+
+Lock order: the notification, then its destination, then dead letters and their group, then windows.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from kernel import clock, outbox, schema
+from kernel.conf import conf
+from kernel.delivery import dead_letters, schedule
+from kernel.delivery.claims import Claimed
+from kernel.delivery.dead_letters import EXECUTOR, NATIVE, kept_text
+from kernel.errors import LostRace, Unavailable
+from kernel.models import DeliveryAttempt, Destination, Notification
+from kernel.states import NOTIFICATION, Delivery, NotificationState
+from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
+
+OUTCOMES = frozenset({Delivery.DELIVERED, Delivery.REFUSED, Delivery.NOT_SENT, Delivery.UNKNOWN})
+CIRCUIT_OPEN = "circuit_open"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What became of a notification: its state, when it is tried again, its dead letter."""
+
+    state: str
+    due_at: datetime | None = None
+    dead_letter_id: str = ""
+
+
+def record_attempt(
+    *,
+    claimed: Claimed,
+    outcome: str,
+    http_status: int | None = None,
+    evidence: str = "",
+    retry_after_seconds: float | None = None,
+    is_final: bool = False,
+) -> Recorded:
+    """Write what one attempt came to and what follows: delivered, due again, or dead (F2, F3).
+
+    `evidence` is cut to `evidence_bytes_max`, head and tail. `is_final`: the receiver said that
+    trying again is no use. After `notification_attempts_max` attempts a dead letter is written in
+    the same transaction; it waits while every destination is closed, for then the fault is ours,
+    and while migration 0067 is absent (H3). Repeating the call after a lost acknowledgement is
+    fine. LostRace `lost_lease` when another sender or the recovery has the message.
+    """
+    if outcome not in OUTCOMES:
+        raise ValueError(f"{outcome} is no outcome of an attempt")
+    attempt = Attempt(
+        number=claimed.number,
+        outcome=outcome,
+        http_status=http_status,
+        evidence=kept_text(evidence),
+        started_at=claimed.started_at,
+        asked_seconds=retry_after_seconds,
+        is_final=is_final,
+    )
+    return _record(
+        notification_id=claimed.id,
+        fence_token=claimed.fence_token,
+        attempt=attempt,
+        missing=missing_for_dead_letters(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt as it is written down. `evidence` is bounded already."""
+
+    number: int
+    outcome: str
+    http_status: int | None
+    evidence: str
+    started_at: datetime
+    asked_seconds: float | None = None
+    is_final: bool = False
+
+
+@transaction
+def _record(*, notification_id: str, fence_token: str, attempt: Attempt, missing: str) -> Recorded:
+    row = Notification.objects.select_for_update().filter(id=notification_id).first()
+    if row is None or row.fence_token != fence_token:
+        raise _lost_lease(notification_id)
+    if row.state != NotificationState.SENDING:  # this very claim has recorded it before
+        return Recorded(row.state, row.due_at)
+    return end_attempt_in_tx(row, attempt, missing=missing, fence_token=fence_token)
+
+
+@requires_transaction
+def end_attempt_in_tx(
+    row: Notification, attempt: Attempt, *, missing: str, fence_token: str
+) -> Recorded:
+    """End the attempt of a locked row in `sending`; its token becomes `fence_token`.
+
+    Attempt, destination and dead letter are written with it. `missing` is the sentence that says
+    why no dead letter can be written, '' when it can.
+    """
+    now = clock.db_now()
+    row.attempts = attempt.number
+    row.unknown_attempts += attempt.outcome == Delivery.UNKNOWN
+    row.error_text = "" if attempt.outcome == Delivery.DELIVERED else attempt.evidence
+    closed = _count_at_destination_in_tx(row, delivered=attempt.outcome == Delivery.DELIVERED)
+    values: dict[str, Any] = {"owner": "", "fence_token": fence_token, "lease_expires_at": None}
+    if attempt.outcome == Delivery.DELIVERED:
+        values |= {"state": NotificationState.DELIVERED, "finished_at": now}
+    elif _is_over(attempt) and not missing and not (closed and _all_are_closed()):
+        row.error_text = f"{CIRCUIT_OPEN}: {row.error_text}" if closed else row.error_text
+        values |= {"state": NotificationState.DEAD, "finished_at": now}
+    else:
+        wait = schedule.wait_seconds(
+            message_id=row.id, number=attempt.number, asked_seconds=attempt.asked_seconds
+        )
+        if _is_over(attempt) and missing:
+            row.error_text = f"{missing} {row.error_text}"
+        values |= {"state": NotificationState.QUEUED, "due_at": now + timedelta(seconds=wait)}
+    _move_in_tx(row, source=NotificationState.SENDING, at=now, **values)
+    _write_attempt_in_tx(row, attempt, ended_at=now, next_due_at=values.get("due_at"))
+    if values["state"] != NotificationState.DEAD:
+        return Recorded(values["state"], values.get("due_at"))
+    return Recorded(NotificationState.DEAD, None, _die_in_tx(row, kind=NATIVE))
+
+
+def _is_over(attempt: Attempt) -> bool:
+    return attempt.is_final or attempt.number >= conf.notification_attempts_max
+
+
+@requires_transaction
+def _move_in_tx(row: Notification, *, source: str, at: datetime, **values: Any) -> None:
+    """Compare-and-set from `source`, under the token that the row was read with."""
+    assert source in NOTIFICATION.moves_to(values["state"]), "states.py allows this move"
+    same = Notification.objects.filter(id=row.id, state=source, fence_token=row.fence_token)
+    moved = same.update(
+        attempts=row.attempts,
+        unknown_attempts=row.unknown_attempts,
+        error_text=row.error_text,
+        updated_at=at,
+        **values,
+    )
+    if moved != 1:
+        raise _lost_lease(row.id)
+
+
+@requires_transaction
+def _write_attempt_in_tx(
+    row: Notification, attempt: Attempt, *, ended_at: datetime, next_due_at: datetime | None
+) -> None:
+    insert_new_in_tx(
+        DeliveryAttempt(
+            notification_id=row.id,
+            number=attempt.number,
+            outcome=attempt.outcome,
+            http_status=attempt.http_status,
+            evidence_text=attempt.evidence,
+            # Two clocks may have judged: the database keeps one order.
+            started_at=min(attempt.started_at, ended_at),
+            ended_at=ended_at,
+            next_due_at=next_due_at,
+        )
+    )
+
+
+@requires_transaction
+def _count_at_destination_in_tx(row: Notification, *, delivered: bool) -> bool:
+    """Count the failure, or forget those before; True when the destination is closed now (F2)."""
+    same = Destination.objects.filter(id=row.destination_id)
+    if delivered:
+        # Most deliveries write nothing here: the row is shared by all of its messages.
+        if same.exclude(failures=0, closed_until_at=None).exists():
+            same.update(failures=0, closed_until_at=None, updated_at=clock.db_now())
+        return False
+    destination = same.select_for_update().first()
+    if destination is None:
+        return False
+    now = clock.db_now()
+    failures = destination.failures + 1
+    until = destination.closed_until_at
+    if failures >= conf.destination_failures_count_max:
+        until = now + timedelta(seconds=conf.destination_closed_seconds)
+    same.update(failures=failures, closed_until_at=until, updated_at=now)
+    return until is not None
+
+
+@reading
+def _all_are_closed() -> bool:
+    """Whether every destination fails at once: then it is our network, not their receivers."""
+    until = list(Destination.objects.filter(active=True).values_list("closed_until_at", flat=True))
+    return len(until) > 1 and None not in until
+
+
+@requires_transaction
+def _die_in_tx(row: Notification, *, kind: str, original_child_id: str = "") -> str:
+    """Write the dead letter and tell who asked to know; an alert's own death tells nobody (F1)."""
+    letter = dead_letters.record_in_tx(
+        notification=row,
+        error_text=row.error_text,
+        kind=kind,
+        original_child_id=original_child_id,
+    )
+    if row.kind != outbox.ALERT:
+        outbox.publish_in_tx(
+            account_id=row.account_id,
+            event=outbox.DEAD_LETTER_CREATED,
+            data={
+                "dead_letter_id": letter.id,
+                "notification_id": row.id,
+                "event": row.event,
+                "channel": row.channel,
+                "destination_id": row.destination_id,
+                "attempts": row.attempts,
+                "unknown_attempts": row.unknown_attempts,
+                "error": letter.error_text[:500],
+                "fingerprint": letter.error_fingerprint,
+            },
+            request_id=row.request_id,
+            job_id=row.job_id,
+        )
+    return letter.id
+
+
+@requires_transaction
+def end_child_in_tx(*, job_id: str, delivered: bool, error: str = "") -> Recorded | None:
+    """The end of an executor's child job, in the transaction that ends the job (F3, F7).
+
+    with_executor -> delivered, or dead with a dead letter of kind `executor`: the executor has made
+    its own attempts. None when the job is no notification's child, or was dealt with before. While
+    migration 0067 is absent a failure waits here, and recovery ends it later (H3).
+    """
+    row = Notification.objects.select_for_update().filter(child_job_id=job_id).first()
+    if row is None or row.state != NotificationState.WITH_EXECUTOR:
+        return None
+    now = clock.db_now()
+    missing = "" if delivered else missing_for_dead_letters()
+    if missing:
+        Notification.objects.filter(id=row.id, state=NotificationState.WITH_EXECUTOR).update(
+            error_text=kept_text(f"{missing} {error}"), updated_at=now
+        )
+        return Recorded(row.state)
+    attempt = Attempt(
+        number=row.attempts + 1,
+        outcome=Delivery.DELIVERED if delivered else Delivery.REFUSED,
+        http_status=None,
+        evidence=kept_text(error),
+        started_at=row.updated_at,
+    )
+    row.attempts, row.error_text = attempt.number, attempt.evidence
+    _count_at_destination_in_tx(row, delivered=delivered)
+    state = NotificationState.DELIVERED if delivered else NotificationState.DEAD
+    _move_in_tx(row, source=NotificationState.WITH_EXECUTOR, at=now, state=state, finished_at=now)
+    _write_attempt_in_tx(row, attempt, ended_at=now, next_due_at=None)
+    letter = "" if delivered else _die_in_tx(row, kind=EXECUTOR, original_child_id=job_id)
+    return Recorded(state, None, letter)
+
+
+def missing_for_dead_letters() -> str:
+    """'' when dead letters can be written, else the sentence that names the migration (H3)."""
+    try:
+        schema.require(schema.REPLAY)
+    except Unavailable as error:
+        return f"{error.message} {error.way_out}"
+    return ""
+
+
+def _lost_lease(notification_id: str) -> LostRace:
+    return LostRace(
+        f"notification {notification_id} is not held by this claim any more",
+        code="lost_lease",
+        next_action="Nothing: it was recorded as unknown and is sent again.",
+        notification_id=notification_id,
+    )

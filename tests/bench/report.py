@@ -40,7 +40,7 @@ def gateway_text(found: list[gateway.Row]) -> str:
         "Rates are medians of the rounds (lowest to highest in brackets), percentiles are of all",
         "calls. Read the added time from the provider that takes 100 ms: with an instant one the",
         "median is only concurrency divided by throughput. *CPU* is what the product's process",
-        "used per call; it does not depend on what else ran.",
+        "used per call: a busy machine moves it less, but it does move it.",
         "",
         "| provider | at once | direct/s | product/s | ratio | direct p50 | p50"
         " | added | p95 | CPU |",

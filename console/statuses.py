@@ -113,6 +113,40 @@ STATUSES |= {
     "policy_": Status(_("Not readable"), "alert", "warn"),
 }
 
+STATUSES |= {
+    # a notification, and what came of one attempt
+    "notification_queued": Status(_("Queued"), "clock", "calm", hint=_("Waits for its due time.")),
+    "notification_sending": Status(_("Being sent"), "sent", "info"),
+    "notification_with_executor": Status(_("With an executor"), "jobs", "info"),
+    "notification_delivered": Status(_("Delivered"), "check-circle", "ok"),
+    "notification_dead": Status(_("Dead"), "dead-letters", "danger", hint=_("Final failure.")),
+    "outcome_delivered": Status(_("Delivered"), "check-circle", "ok"),
+    "outcome_refused": Status(_("Refused"), "x-circle", "danger", hint=_("It answered no.")),
+    "outcome_not_sent": Status(_("Not sent"), "dash-circle", "calm", hint=_("No byte left.")),
+    "outcome_unknown": Status(_("Unknown"), "question", "unknown", hint=_("May have arrived.")),
+    "overdue": Status(_("Overdue"), "alert", "warn", loud=True),
+    # a dead letter
+    "letter_open": Status(_("Open"), "alert", "warn", loud=True, hint=_("Waits for a person.")),
+    "letter_resolved": Status(_("Replayed"), "check-circle", "ok", hint=_("It stays so.")),
+    "letter_archived": Status(_("Archived"), "inbox", "calm"),
+    # a long act and its items
+    "operation_planned": Status(_("Planned"), "ring", "accent", loud=True, hint=_("Set frozen.")),
+    "operation_running": Status(_("Running"), "sent", "info"),
+    "operation_paused": Status(_("Paused"), "pause", "warn", loud=True),
+    "operation_done": Status(_("Done"), "check-circle", "ok"),
+    "operation_cancelled": Status(_("Cancelled"), "ban", "calm"),
+    "item_planned": Status(_("Not yet"), "ring", "calm"),
+    "item_done": Status(_("Done"), "check-circle", "ok"),
+    "item_skipped": Status(_("Skipped"), "dash-circle", "warn"),
+    "item_failed": Status(_("Failed"), "x-circle", "danger"),
+    # a destination's circuit
+    "circuit_open": Status(_("Accepting"), "check-circle", "ok"),
+    "circuit_failing": Status(_("Failing"), "alert", "warn", hint=_("Failures in a row.")),
+    "circuit_closed": Status(_("Closed by failures"), "alert", "danger", loud=True),
+    "circuit_probe": Status(_("Probe due"), "clock", "warn", loud=True),
+    "circuit_off": Status(_("Switched off"), "ban", "calm"),
+}
+
 
 def status_of(name: str) -> Status:
     """The look of a state; a state nobody described is shown by its name, calmly."""

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from console.acting import version_of
 from console.bodies import BodyView, body_view
+from console.formats import ago_text
 from console.forms import ConsoleForm, NoteField
 from console.queries.approvals import approval_rows, fate, state_now
 from console.queries.audit import acts_on
@@ -110,6 +111,13 @@ def why_not(request: HttpRequest, row: Approval, state: str) -> str:
     if row.requested_by == f"user:{request.user.get_username()}":
         return _("You asked for this yourself; somebody else has to decide.")
     return ""
+
+
+def who_was_first(row: Approval) -> str:
+    """Who decided it, what and when, in one sentence; for those who came second."""
+    ago = ago_text(row.decided_at, now=clock.now()) if row.decided_at else ""
+    what = {"who": row.decided_by_id, "what": row.decision, "ago": ago}
+    return _("Somebody was first: %(who)s, %(what)s, %(ago)s.") % what
 
 
 def arguments_view(text: str) -> BodyView | None:

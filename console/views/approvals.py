@@ -13,13 +13,12 @@ from django.views.decorators.http import require_GET, require_POST, require_safe
 from console.access import needs
 from console.acting import actor_of, refused, version_of
 from console.filters import read_filters
-from console.formats import ago_text
 from console.middleware import is_poll
 from console.migrated import needs_migration
 from console.paging import Cursor
 from console.queries.approvals import FILTERS, OPEN, approval_page, opened_since
 from console.responses import RETRY_SECONDS, Screen, form_key, see_other
-from console.views.approval_page import DecideForm, approval_context, row_or_404
+from console.views.approval_page import DecideForm, approval_context, row_or_404, who_was_first
 from console.views.news import seen_moment
 from console.waking import start_pass, store_of, wake_worker
 from kernel import clock
@@ -142,15 +141,11 @@ def _refused(
     if not isinstance(error, Conflict):  # a conflict ends this decision; anything else may repeat
         context["decision_id"] = order.decision_id
     elif row.decided_at is not None:  # the page below says the rest
-        what = {"who": row.decided_by_id, "what": row.decision, "ago": _ago(row)}
-        error.message = _("Somebody was first: %(who)s, %(what)s, %(ago)s.") % what
+        error.message = who_was_first(row)
         error.details.clear()
+        error.way_out = ""
     back = reverse("approval", args=[row.id])
     return refused(request, screen, error, context, form=form, back=back)
-
-
-def _ago(row: Approval) -> str:
-    return ago_text(row.decided_at, now=clock.now()) if row.decided_at else ""
 
 
 def _continuing(

@@ -25,13 +25,13 @@ from console.forms import ConsoleForm, NoteField
 from console.migrated import needs_migration
 from console.queries.approvals import state_now
 from console.responses import Screen, form_key, see_other
-from console.views.approval_page import HIGH, arguments_view, why_not
+from console.views.approval_page import HIGH, arguments_view, who_was_first, why_not
 from console.waking import store_of, wake_worker
 from kernel import clock
 from kernel.approvals.continuations import decide_and_carry
 from kernel.approvals.decisions import Decision
 from kernel.conf import conf
-from kernel.errors import KernelError
+from kernel.errors import Conflict, KernelError
 from kernel.ids import is_id, new_id
 from kernel.models import Approval
 from kernel.schema import AGENT_JOBS, CONTINUATIONS
@@ -125,6 +125,9 @@ def _decide_one(row: Approval | None, order: Decision, store: RuntimeStateStore)
         answer = decide_and_carry(order=order, store=store)
     except KernelError as error:
         text = f"{error.message} {error.way_out}".strip()
+        now = Approval.objects.defer("arguments_text").filter(id=order.approval_id).first()
+        if isinstance(error, Conflict) and now is not None and now.decided_at is not None:
+            text = who_was_first(now)
         return Result(row, order.approval_id, "bulk_not_done", text)
     status = f"approval_{order.decision}"
     if answer.http_status == 503:

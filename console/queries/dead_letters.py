@@ -1,0 +1,173 @@
+"""Dead letters as the screens read them: groups by error, the list, the lineage of replays."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import QuerySet
+from django.db.models.functions import Substr
+from django.utils.translation import gettext_lazy as _
+
+from console.filters import Choice, Chosen, Id, Moment
+from console.paging import CappedCount, Cursor, IdPage, capped_count, page_ids, rows_by_id
+from console.queries.walks import walk
+from console.statuses import status_of
+from kernel.delivery.dead_letters import FAILED_AGAIN
+from kernel.models import AuditRow, DeadLetter, DeadLetterGroup, Notification
+from kernel.states import DEAD_LETTER
+
+STATES = tuple(state.name for state in DEAD_LETTER.states)
+FILTERS = (
+    Choice("state", _("State"), [(one, status_of(f"letter_{one}").word) for one in STATES]),
+    Id("group", _("Group")),
+    Id("destination", _("Destination")),
+    Id("account", _("Account")),
+    Moment("since", _("From")),
+    Moment("until", _("To"), end=True),
+)
+BY_STATE, BY_GROUP, BY_ACCOUNT = "bz_dlq_state", "bz_dlq_group", "bz_dlq_account"
+HEAVY = ("content", "error_text")
+ERROR_HEAD_CHARS = 300
+NEWS_ROWS_MAX = 100
+ANCESTORS_MAX = 20
+# Possible duplicates of a group are counted among its newest ones: a group may be a million.
+DOUBTFUL_OF_ROWS = 200
+
+_DOUBTFUL = """
+SELECT %s AS fingerprint, COUNT(*) AS amount FROM (
+  SELECT unknown_attempts, state FROM bz_delivery_dlq WHERE error_fingerprint = %s
+  ORDER BY created_at DESC, id DESC LIMIT {rows}) AS newest_{index}
+WHERE unknown_attempts > 0 AND state = 'open'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One group and how many of its newest open ones may have arrived already."""
+
+    row: DeadLetterGroup
+    doubtful: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPage:
+    """One page of groups, latest seen first."""
+
+    rows: Sequence[GroupRow]
+    page: IdPage
+
+
+@dataclass(frozen=True, slots=True)
+class LetterPage:
+    """One page of the list; each row has `error_head`."""
+
+    rows: Sequence[Any]
+    page: IdPage
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What this dead letter came from and what its replay led to."""
+
+    ancestors: Sequence[DeadLetter]  # oldest first
+    replay: Notification | None  # the notification of its replay
+    newer: DeadLetter | None  # the dead letter of that one
+
+
+def group_page(cursor: Cursor | None, *, only_open: bool) -> GroupPage:
+    """Three queries, whatever the number of dead letters."""
+    rows = DeadLetterGroup.objects.all()
+    if only_open:
+        rows = rows.filter(open_count__gt=0)
+    page = page_ids([rows], cursor=cursor, order_by="last_seen_at")
+    found = [
+        row
+        for row in rows_by_id(DeadLetterGroup.objects.all(), page.ids)
+        if isinstance(row, DeadLetterGroup)
+    ]
+    doubtful = doubtful_counts([row.fingerprint for row in found if row.open_count])
+    return GroupPage([GroupRow(row, doubtful.get(row.fingerprint, 0)) for row in found], page)
+
+
+def doubtful_counts(fingerprints: Sequence[str]) -> dict[str, int]:
+    """Open ones with an attempt of unknown outcome among the newest of each group. One query."""
+    if not fingerprints:
+        return {}
+    parts = [
+        _DOUBTFUL.format(rows=DOUBTFUL_OF_ROWS, index=index) for index in range(len(fingerprints))
+    ]
+    names = [name for one in fingerprints for name in (one, one)]
+    with connection.cursor() as cursor:
+        cursor.execute("UNION ALL".join(f"{part}" for part in parts), names)
+        return {str(name): int(amount) for name, amount in cursor.fetchall()}
+
+
+def letter_page(chosen: Chosen, cursor: Cursor | None) -> LetterPage:
+    """Two queries whatever the page and the size of the table."""
+    page = page_ids(_branches(chosen), cursor=cursor, order_by="created_at")
+    heads = DeadLetter.objects.defer(*HEAVY).annotate(
+        error_head=Substr("error_text", 1, ERROR_HEAD_CHARS)
+    )
+    return LetterPage(rows_by_id(heads, page.ids), page)
+
+
+def came_since(chosen: Chosen, moment: datetime) -> CappedCount:
+    """How many of this list came after `moment`, up to NEWS_ROWS_MAX. A query per branch."""
+    found = [
+        capped_count(branch.filter(created_at__gt=moment), cap=NEWS_ROWS_MAX)
+        for branch in _branches(chosen)
+    ]
+    value = sum(one.value for one in found)
+    is_capped = value > NEWS_ROWS_MAX or any(one.capped for one in found)
+    return CappedCount(min(value, NEWS_ROWS_MAX), is_capped)
+
+
+def _branches(chosen: Chosen) -> list[QuerySet[DeadLetter]]:
+    """Disjoint querysets, each of which walks one index."""
+    values = chosen.values
+    rows = DeadLetter.objects.all()
+    for name, column in (
+        ("group", "error_fingerprint"),
+        ("destination", "destination_id"),
+        ("account", "account_id"),
+        ("since", "created_at__gte"),
+        ("until", "created_at__lt"),
+    ):
+        if name in values:
+            rows = rows.filter(**{column: values[name]})
+    states = [values["state"]] if "state" in values else STATES
+    for name, index in (("group", BY_GROUP), ("account", BY_ACCOUNT)):
+        if name in values:
+            return [walk(rows.filter(state=states[0]) if len(states) == 1 else rows, index)]
+    return [walk(rows.filter(state=one), BY_STATE) for one in states]
+
+
+def lineage_of(row: DeadLetter) -> Lineage:
+    """Up the parents, and one replay down. Each step is one read by key."""
+    ancestors: list[DeadLetter] = []
+    parent_id = row.parent_id
+    while parent_id and len(ancestors) < ANCESTORS_MAX:
+        parent = DeadLetter.objects.defer(*HEAVY).filter(id=parent_id).first()
+        if parent is None or parent in ancestors:
+            break
+        ancestors.insert(0, parent)
+        parent_id = parent.parent_id
+    replay = Notification.objects.defer(*HEAVY).filter(id=f"ntf_{row.id}").first()
+    return Lineage(ancestors, replay, _newer(row))
+
+
+def _newer(row: DeadLetter) -> DeadLetter | None:
+    """The dead letter that its replay ended in: its audit trail names it (F6)."""
+    act = (
+        AuditRow.objects.filter(subject=f"dead_letter:{row.id}", action=FAILED_AGAIN)
+        .order_by("-sequence")
+        .first()
+    )
+    try:
+        newer_id = json.loads(act.after_text)["dead_letter_id"] if act else ""
+    except (ValueError, KeyError, TypeError):
+        return None
+    return DeadLetter.objects.defer(*HEAVY).filter(id=newer_id).first() if newer_id else None

@@ -160,14 +160,8 @@ RESULT = Machine(
     name="Model request: result",
     column="bz_usage_requests.result_state",
     states=(
-        State(
-            "admitted", "Durable, not sent. Survives restart.", "dispatch or cancel, both explicit"
-        ),
-        State(
-            "dispatched",
-            "The decision to send is durable.",
-            "the owner's fence, or an expired lease",
-        ),
+        State("admitted", "Durable, not sent. Survives restart.", "an explicit dispatch or cancel"),
+        State("dispatched", "The decision to send is durable.", "the owner's fence, a lease's end"),
         State("complete", "The provider's bytes are saved.", ""),
         State("failed", "Refused, not sent, failed in stream, or resolved by an operator.", ""),
         State(
@@ -200,11 +194,7 @@ BILLING = Machine(
             "settlement or an operator",
         ),
         State("settled", "One ledger row exists. Never changes.", ""),
-        State(
-            "not_charged",
-            "Nothing is owed; `pending_reason` says why. Never changes.",
-            "",
-        ),
+        State("not_charged", "Nothing is owed; `pending_reason` says why. Never changes.", ""),
     ),
     moves=(
         Move("open", "pending", "save_results, expire_leases, cancel", "A7"),
@@ -307,9 +297,7 @@ APPROVAL = Machine(
         State("denied", "Denied.", ""),
         State("expired", "Nobody decided, or nobody used the grant, in time.", ""),
         State("cancelled", "Its job ended, or another question replaced it.", ""),
-        State(
-            "consumed", "The grant was used by its tool call.", "a call that provably sent nothing"
-        ),
+        State("consumed", "The grant was used by its tool call.", "a call that sent nothing"),
     ),
     moves=(
         Move("open", "approved", "decide", "C2"),

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import IntegrityError
+
 from kernel import clock
-from kernel.errors import Conflict
+from kernel.errors import Conflict, RetryTransaction
 from kernel.ids import new_id
 from kernel.models import AuditRow
 from kernel.transactions import insert_new_in_tx, reading, requires_transaction
@@ -89,8 +91,7 @@ def append_in_tx(
         action=action,
         before_text=_text(before),
         after_text=_text(after),
-        # A lone surrogate cannot be hashed, nor stored.
-        reason=reason[:REASON_CHARS_MAX].encode("utf-8", "replace").decode(),
+        reason=_reason(reason),
         request_id=actor.request_id,
         act_key=actor.act_key or None,
         previous_sha256=last["sha256"] if last else GENESIS,
@@ -99,6 +100,54 @@ def append_in_tx(
     row.sha256 = digest(row)
     insert_new_in_tx(row)
     return row
+
+
+@requires_transaction
+def append_all_in_tx(
+    *,
+    actor: Actor,
+    action: str,
+    kind: str,
+    after: Mapping[str, Mapping[str, Any]],
+    reason: str = "",
+) -> None:
+    """One act on many objects of a kind: one row on the chain of each, in three statements (M2).
+
+    `after` by object id. The actor's `act_key` stands on the first row. Otherwise as
+    `append_in_tx`.
+    """
+    refuse_repeat_in_tx(actor=actor)
+    subjects = {object_id: f"{kind}:{object_id}" for object_id in after}
+    chains = AuditRow.objects.filter(subject__in=subjects.values()).order_by("sequence")
+    last = {
+        subject: (sequence, sha256)
+        for subject, sequence, sha256 in chains.values_list("subject", "sequence", "sha256")
+    }
+    now = clock.db_now()
+    rows: list[AuditRow] = []
+    for object_id, subject in subjects.items():
+        sequence, previous = last.get(subject, (0, GENESIS))
+        row = AuditRow(
+            id=new_id("aud"),
+            subject=subject,
+            sequence=sequence + 1,
+            actor_kind=actor.kind,
+            actor_id=actor.id,
+            action=action,
+            before_text="",
+            after_text=_text(after[object_id]),
+            reason=_reason(reason),
+            request_id=actor.request_id,
+            act_key=(actor.act_key or None) if not rows else None,
+            previous_sha256=previous,
+            at=now,
+        )
+        row.sha256 = digest(row)
+        rows.append(row)
+    try:
+        AuditRow.objects.bulk_create(rows)
+    except IntegrityError as error:
+        raise RetryTransaction("an audit chain met another append") from error
 
 
 @reading
@@ -153,6 +202,11 @@ def _faults(subject_prefix: str) -> Iterator[ChainFault]:
         if digest(row) != row.sha256:
             yield ChainFault(subject, row.sequence, "was edited")
         previous, expected = row.sha256, row.sequence + 1
+
+
+def _reason(text: str) -> str:
+    # A lone surrogate cannot be hashed, nor stored.
+    return text[:REASON_CHARS_MAX].encode("utf-8", "replace").decode()
 
 
 def _text(value: Mapping[str, Any] | None) -> str:

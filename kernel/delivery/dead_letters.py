@@ -7,6 +7,7 @@ before 0067 have none; the channel tells their kind, and no group counts them.
 Lock order: the dead letter, then its group.
 """
 
+import hashlib
 from collections.abc import Mapping
 
 from django.db.models import F
@@ -22,6 +23,7 @@ from kernel.transactions import insert_new_in_tx, requires_transaction, transact
 
 KIND = "dead_letter"
 NATIVE, EXECUTOR = "native", "executor"
+ID_CHARS_MAX = 64
 FAILED_AGAIN = "dead_letter.failed_again"
 REASON_CHARS_MAX = 1000
 RECORDER = audit.Actor("system", "delivery")
@@ -177,6 +179,12 @@ def move(
             next_action="Nothing more to do." if row.state == target else "Read it again.",
             state=row.state,
         )
+    if target == DeadLetterState.ARCHIVED and _is_admitted_in_tx(row):
+        raise Conflict(
+            "The dead letter was replayed; only its resolution is missing.",
+            code="replayed",
+            next_action="Replay it again: nothing is sent twice, and it is resolved.",
+        )
     now = clock.db_now()
     DeadLetter.objects.filter(id=row.id, state__in=sources).update(state=target, updated_at=now)
     if is_counted_in_tx(row.id):
@@ -213,6 +221,22 @@ def is_counted_in_tx(dead_letter_id: str) -> bool:
 def identity_of(dead_letter_id: str) -> str:
     """The key of its one admission (F5)."""
     return f"replay.{dead_letter_id}"
+
+
+def admission_id_of(dead_letter_id: str) -> str:
+    """The id of the notification that replays a native dead letter: always the same one."""
+    plain = f"ntf_{dead_letter_id}"
+    if len(plain) <= ID_CHARS_MAX:
+        return plain
+    return f"ntf_{hashlib.sha256(dead_letter_id.encode()).hexdigest()[:40]}"
+
+
+@requires_transaction
+def _is_admitted_in_tx(row: DeadLetter) -> bool:
+    """Whether its replay is in a queue already, though the dead letter is not resolved yet."""
+    native = Notification.objects.filter(id=admission_id_of(row.id))
+    child = Notification.objects.filter(id=row.notification_id, replay_of_id=row.id)
+    return native.exists() or child.exists()
 
 
 def kept_text(text: str) -> str:

@@ -1,0 +1,268 @@
+"""Replay: a dead letter is queued again once, whatever is lost on the way (F4-F6, F8).
+
+Two steps, each its own transaction: admit (the one durable place in a queue), then resolve the dead
+letter. The replay identity is the key of the admission:
+- native: a new notification whose id follows from the dead letter's, so its primary key admits
+  once; it goes to the recipient that failed, from the same sender, with the same bytes;
+- executor: the original child job is queued again by the state store, which keeps the identity as
+  a marker on the job; never the business parent.
+A repeat after a lost acknowledgement finds the admission and finishes what is missing.
+
+Lock order: the job (executor), then dead letters by id, then notifications, then groups.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from django.db import IntegrityError
+
+from kernel import audit, clock, outbox, schema
+from kernel.conf import MIB
+from kernel.delivery.admissions import (
+    ALREADY,
+    QUEUED,
+    STILL,
+    Letter,
+    Replayed,
+    archived,
+    not_admitted,
+    note_in_tx,
+    replayed,
+)
+from kernel.delivery.children import replay_child
+from kernel.delivery.dead_letters import (
+    EXECUTOR,
+    NATIVE,
+    admission_id_of,
+    count_open_in_tx,
+    no_dead_letter,
+)
+from kernel.errors import KernelError, Refused, RetryTransaction, Unavailable
+from kernel.models import DeadLetter, DeadLetterReplay, Notification
+from kernel.state import RuntimeStateStore
+from kernel.states import DEAD_LETTER, DeadLetterState, NotificationState
+from kernel.transactions import reading, requires_transaction, transaction
+
+ADMIT_ROWS = 50  # contents of as many dead letters are in memory at once
+NOT_ENDED = frozenset(
+    {NotificationState.QUEUED, NotificationState.SENDING, NotificationState.WITH_EXECUTOR}
+)
+STATEMENT_BYTES = 2 * MIB
+
+Outcome = Replayed | KernelError
+
+
+def replay(
+    *,
+    dead_letter_id: str,
+    actor: audit.Actor,
+    store: RuntimeStateStore,
+    reason: str = "",
+    account_id: str = "",
+) -> Replayed:
+    """Queue a dead letter again, once for good, audited; then resolve it (F4, F5).
+
+    Any number of calls, at once or after lost acknowledgements, share the one admission; a call
+    repairs a resolve that failed. NotFound (with `account_id` also for another account's); Conflict
+    `archived`, `binding_mismatch` (details: binding), `child_ended`; Unavailable
+    `migration_missing` and `capability_missing` (F8): nothing was sent then.
+    """
+    found = replay_page(
+        dead_letter_ids=[dead_letter_id],
+        actor=actor,
+        store=store,
+        reason=reason,
+        account_id=account_id,
+    )
+    outcome = found[dead_letter_id]
+    if isinstance(outcome, KernelError):
+        raise outcome
+    return outcome
+
+
+def replay_page(
+    *,
+    dead_letter_ids: Sequence[str],
+    actor: audit.Actor,
+    store: RuntimeStateStore,
+    reason: str = "",
+    account_id: str = "",
+) -> dict[str, Outcome]:
+    """The same for many: an outcome for each id, a refusal as the error it is (F9).
+
+    Natives share their transactions. What the database refuses is raised; the same call is fine.
+    """
+    schema.require(schema.REPLAY)
+    schema.require(schema.DELIVERY)
+    outcomes: dict[str, Outcome] = {}
+    for start in range(0, len(dead_letter_ids), ADMIT_ROWS):
+        ids = list(dead_letter_ids[start : start + ADMIT_ROWS])
+        outcomes |= _replay_some(ids, actor=actor, store=store, reason=reason, account=account_id)
+    return outcomes
+
+
+def _replay_some(
+    ids: list[str], *, actor: audit.Actor, store: RuntimeStateStore, reason: str, account: str
+) -> dict[str, Outcome]:
+    letters = _read(ids=ids, account_id=account)
+    outcomes: dict[str, Outcome] = {one: no_dead_letter(one) for one in ids if one not in letters}
+    natives = [one.id for one in letters.values() if one.kind == NATIVE]
+    if natives:
+        outcomes |= _admit_natives(ids=sorted(natives), actor=actor, reason=reason)
+    for one in letters.values():
+        if one.kind == EXECUTOR:
+            outcomes[one.id] = _outcome_of(
+                partial(replay_child, one, actor=actor, store=store, reason=reason)
+            )
+    admitted = [
+        one.id
+        for one in letters.values()
+        if one.state == DeadLetterState.OPEN and getattr(outcomes[one.id], "admitted", False)
+    ]
+    if admitted:
+        _resolve(ids=sorted(admitted))
+    return outcomes
+
+
+def _outcome_of(act: Callable[[], Replayed]) -> Outcome:
+    """What it came to; a refusal is an outcome, a database in trouble is not."""
+    try:
+        return act()
+    except Refused as error:
+        return error
+    except Unavailable as error:
+        if error.error_code in ("capability_missing", "migration_missing"):
+            return error
+        raise
+
+
+@reading
+def _read(*, ids: Sequence[str], account_id: str) -> dict[str, Letter]:
+    rows = DeadLetter.objects.filter(id__in=ids)
+    if account_id:
+        rows = rows.filter(account_id=account_id)
+    found = list(rows.values_list("id", "state", "channel", "notification_id"))
+    columns = DeadLetterReplay.objects.filter(id__in=[one[0] for one in found])
+    replays = {one.id: one for one in columns}
+    return {
+        row_id: Letter(
+            row_id,
+            state,
+            # Rows from before 0067 have no kind; their channel tells it.
+            replays[row_id].kind or (EXECUTOR if channel == outbox.EXECUTOR else NATIVE),
+            notification_id,
+            replays[row_id].original_child_id or "",
+        )
+        for row_id, state, channel, notification_id in found
+    }
+
+
+# --- native ---------------------------------------------------------------------------------------
+
+
+@transaction
+def _admit_natives(*, ids: Sequence[str], actor: audit.Actor, reason: str) -> dict[str, Outcome]:
+    """Insert the notifications that are not there yet; the dead letters stay locked meanwhile."""
+    letters = list(DeadLetter.objects.select_for_update().filter(id__in=ids).order_by("id"))
+    names = {one.id: admission_id_of(one.id) for one in letters}
+    known = _states_of([*names.values(), *(one.notification_id for one in letters)])
+    outcomes: dict[str, Outcome] = {}
+    new = []
+    for letter in letters:
+        name = names[letter.id]
+        if name in known or letter.state == DeadLetterState.RESOLVED:
+            outcomes[letter.id] = replayed(letter.id, _told(known.get(name)), name)
+        elif letter.state == DeadLetterState.ARCHIVED:
+            outcomes[letter.id] = archived(letter.id)
+        elif known.get(letter.notification_id, ("", 0))[0] in NOT_ENDED:
+            outcomes[letter.id] = not_admitted(letter.id, letter.notification_id)
+        else:
+            outcomes[letter.id] = replayed(letter.id, QUEUED, name)
+            new.append(letter)
+    if new:
+        _insert_natives_in_tx(new, names)
+        note_in_tx({one.id: names[one.id] for one in new}, actor=actor, reason=reason)
+    return outcomes
+
+
+@requires_transaction
+def _insert_natives_in_tx(letters: Sequence[DeadLetter], names: Mapping[str, str]) -> None:
+    now = clock.db_now()
+    rows = [
+        Notification(
+            id=names[one.id],
+            account_id=one.account_id,
+            kind=outbox.kind_of(one.event),
+            channel=one.channel,
+            sender=one.sender,
+            recipient=one.recipient,
+            request_id=one.request_id,
+            job_id=one.job_id,
+            content=bytes(one.content),
+            content_type=one.content_type or "application/json",
+            state=NotificationState.QUEUED,
+            due_at=now,
+            created_at=now,
+            updated_at=now,
+            event=one.event,
+            destination_id=one.destination_id,
+            replay_of_id=one.id,
+        )
+        for one in letters
+    ]
+    for batch in _by_size(rows):
+        try:
+            Notification.objects.bulk_create(batch)
+        except IntegrityError as error:  # its key was taken meanwhile: look again
+            raise RetryTransaction("a replay met another") from error
+
+
+def _by_size(rows: Sequence[Notification]) -> Iterator[list[Notification]]:
+    """The rows in statements that a server takes."""
+    batch: list[Notification] = []
+    size = 0
+    for row in rows:
+        if batch and size + len(row.content) > STATEMENT_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(row)
+        size += len(row.content)
+    yield batch
+
+
+@reading
+def _states_of(ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+    rows = Notification.objects.filter(id__in=list(ids))
+    return {
+        row_id: (state, count)
+        for row_id, state, count in rows.values_list("id", "state", "attempts")
+    }
+
+
+def _told(found: tuple[str, int] | None) -> str:
+    """`still_in_flight` between the first attempt of a replay and its end."""
+    state, attempts = found or ("", 0)
+    being_sent = state == NotificationState.SENDING
+    return STILL if being_sent or (state == NotificationState.QUEUED and attempts) else ALREADY
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+@transaction
+def _resolve(*, ids: Sequence[str]) -> None:
+    """open -> resolved for those still open; their groups count them no longer (F5, F6)."""
+    sources = DEAD_LETTER.moves_to(DeadLetterState.RESOLVED)
+    rows = DeadLetter.objects.select_for_update().filter(id__in=ids, state__in=sources)
+    prints = dict(rows.order_by("id").values_list("id", "error_fingerprint"))
+    if not prints:
+        return
+    now = clock.db_now()
+    DeadLetter.objects.filter(id__in=list(prints), state__in=sources).update(
+        state=DeadLetterState.RESOLVED, resolved_at=now, updated_at=now
+    )
+    counted = DeadLetterReplay.objects.filter(id__in=list(prints), kind__isnull=False)
+    changes: dict[str, int] = {}
+    for row_id in counted.values_list("id", flat=True):
+        changes[prints[row_id]] = changes.get(prints[row_id], 0) - 1
+    count_open_in_tx(changes=changes)

@@ -12,6 +12,9 @@ from kernel.access.tokens import Caller, authenticate
 from kernel.approvals.continuations import Answer, continuation_page, decide_and_carry
 from kernel.approvals.decisions import Decision, expire_page
 from kernel.conf import conf
+from kernel.delivery.channels import channels_of
+from kernel.delivery.dispatcher import Dispatcher
+from kernel.delivery.recovery import reclaim_page
 from kernel.errors import Unavailable
 from kernel.http import Door
 from kernel.ids import new_id
@@ -19,6 +22,7 @@ from kernel.jobs.recovery import recovery_page
 from kernel.jobs.submissions import submit_job
 from kernel.jobs.worker import Worker
 from kernel.runtime import Background, Database, Pass
+from kernel.runtime.background import PRODUCERS
 from kernel.runtime.maintenance import Progress
 from kernel.state import DatabaseStore, JobRecord, RuntimeStateStore
 from kernel.transactions import transaction
@@ -48,7 +52,7 @@ class Kernel:
     """One kernel instance: its own usage owner, database threads, background work and passes.
 
     Made inside a running event loop. `loop` lets other threads hand work to it. With `worker` it
-    also runs agent jobs; without, it leaves them to other processes.
+    also runs agent jobs and sends notifications; without, it leaves both to other processes.
     """
 
     def __init__(
@@ -88,6 +92,12 @@ class Kernel:
             store=self.store,
             owner=self.owner,
         )
+        self.dispatcher = Dispatcher(
+            database=self.database,
+            background=self.background,
+            channels=channels_of(door=self.door),
+            owner=self.owner,
+        )
         try:
             await self._check_schema()
         except BaseException:
@@ -96,6 +106,7 @@ class Kernel:
         self.loop = asyncio.get_running_loop()
         if self._runs_jobs:
             self.worker.start()
+            self.dispatcher.start()
 
     def _make_passes(self) -> None:
         self.settlement = self._pass(
@@ -131,6 +142,12 @@ class Kernel:
         self.receipts = self._pass(
             "receipts", purge_receipts, conf.purge_interval_seconds, conf.recovery_page_rows
         )
+        self.notification_recovery = self._pass(
+            "notification_recovery",
+            reclaim_page,
+            conf.recovery_interval_seconds,
+            conf.recovery_page_rows,
+        )
         self.passes = (
             self.recovery,
             self.settlement,
@@ -138,6 +155,7 @@ class Kernel:
             self.approval_expiry,
             self.continuations,
             self.job_recovery,
+            self.notification_recovery,
             self.receipts,
         )
 
@@ -230,6 +248,7 @@ class Kernel:
         """
         answer: Answer = await self.database.in_tx(decide_and_carry, order=order, store=self.store)
         self.worker.wake()
+        self.dispatcher.wake()
         return answer
 
     async def submit_job(self, **values: Any) -> tuple[JobRecord, bool]:
@@ -243,6 +262,7 @@ class Kernel:
     async def close(self, drain_seconds: float | None = None) -> CloseReport:
         """Stop intake, drain started work, close resources: one shared deadline (G3).
 
+        What may still cause a notification ends first, then what sends them takes a last look.
         On a timeout nothing is torn down: unfinished work stays on this instance, the report says
         what is left, and close can be called again.
         """
@@ -255,6 +275,9 @@ class Kernel:
         self.worker.stop_claiming()
         deadline = asyncio.get_running_loop().time() + budget
         claimed = await self.worker.stopped(deadline)
+        claimed = await self.background.drain(deadline, kinds=PRODUCERS) and claimed
+        self.dispatcher.stop_claiming()
+        claimed = await self.dispatcher.stopped(deadline) and claimed
         drained = await self.background.drain(deadline) and claimed
         if drained:
             await self.gateway.stop_renewing()
@@ -271,6 +294,7 @@ class Kernel:
 
     async def _release(self) -> None:
         await self.worker.stop()
+        await self.dispatcher.stop()
         await self.gateway.stop_renewing()
         await self.door.aclose()
         self.database.close()

@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import logging
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import Any
 
 from kernel.errors import Unavailable
@@ -22,6 +22,9 @@ KINDS = (
     "dead_letter",
     "job",
 )
+
+# What may still cause a notification; these end first when the kernel closes (G3).
+PRODUCERS = frozenset({"generation", "settlement", "maintenance", "job"})
 
 _inside = contextvars.ContextVar("bailing_background", default=False)
 
@@ -44,12 +47,17 @@ class Background:
         counts = Counter(self._tasks.values())
         return {kind: counts.get(kind, 0) for kind in KINDS}
 
-    def start(self, kind: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start `work` detached from its caller. Unavailable when intake has stopped (G1)."""
+    def start(
+        self, kind: str, work: Coroutine[Any, Any, Any], *, accepted: bool = False
+    ) -> asyncio.Task[Any]:
+        """Start `work` detached from its caller. Unavailable when intake has stopped (G1).
+
+        `accepted`: it was taken in before, as a row that waits; only its drain may end it.
+        """
         if kind not in KINDS:
             work.close()
             raise ValueError(f"no such kind of background work: {kind}")
-        if not self._open and not _inside.get():
+        if not self._open and not accepted and not _inside.get():
             work.close()
             raise Unavailable("The kernel is closing; it takes no new work.", code="closing")
         context = contextvars.copy_context()
@@ -69,12 +77,15 @@ class Background:
         """Take no new work from outside; accepted work goes on and may register children."""
         self._open = False
 
-    async def drain(self, deadline: float) -> bool:
-        """Wait until nothing is left or `deadline` (loop time); never cancels. True if drained."""
+    async def drain(self, deadline: float, *, kinds: Collection[str] = KINDS) -> bool:
+        """Wait until nothing of these kinds is left, or `deadline` (loop time); never cancels.
+
+        True if drained.
+        """
         loop = asyncio.get_running_loop()
-        while self._tasks:
+        while waiting := [task for task, kind in self._tasks.items() if kind in kinds]:
             left = deadline - loop.time()
             if left <= 0:
                 return False
-            await asyncio.wait(list(self._tasks), timeout=left)
+            await asyncio.wait(waiting, timeout=left)
         return True

@@ -1,0 +1,208 @@
+"""The dispatcher: claims notifications, sends them, records what came of it (F1, F2, G3).
+
+Messages only wake it: what is to be sent it reads from the table, at least every
+`notification_poll_seconds`. Each destination has its own slots. When the kernel closes, it sends
+what draining work still publishes, takes one last look, and waits for what it has begun.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+
+from django.db import DatabaseError, InterfaceError
+
+from kernel import clock
+from kernel.conf import conf
+from kernel.delivery.channels import Channels
+from kernel.delivery.claims import Claimed, claim
+from kernel.delivery.ends import End
+from kernel.delivery.sending import record_attempt
+from kernel.errors import CommitOutcomeUnknown, LostRace, RetryTransaction, Unavailable
+from kernel.runtime import Background, Database
+from kernel.states import Delivery
+from kernel.transactions import is_contention, is_lost_connection
+
+log = logging.getLogger(__name__)
+
+FAILURES = (DatabaseError, InterfaceError, Unavailable, RetryTransaction)
+WAIT_SECONDS_MAX = 60.0
+RECORD_WAIT_SECONDS_MAX = 5.0
+LEASE_MARGIN_SECONDS = 2.0  # between an attempt's end and its lease's: for recording it
+KIND_OF_WORK = frozenset({"callback", "delivery", "approval_webhook", "alert"})
+
+
+class Dispatcher:
+    """Sends the notifications of one kernel, at most `notification_page_rows` at once.
+
+    `start()` begins to claim, `wake()` says that there may be something, `stop_claiming()` ends
+    claiming after one last look, `stopped()` waits for it. Attempts are background work of the
+    notification's kind: the kernel's drain waits for them.
+    """
+
+    def __init__(
+        self, *, database: Database, background: Background, channels: Channels, owner: str
+    ):
+        self.owner = owner
+        self._database, self._background, self._channels = database, background, channels
+        self._running: Counter[str] = Counter()
+        self._stopping = False
+        self._wake = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> int:
+        """Attempts under way."""
+        return self._running.total()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it claims notifications now."""
+        return self._looking is not None and not self._stopping
+
+    def start(self) -> None:
+        """Begin to claim. Once per dispatcher."""
+        if self._looking is None and not self._stopping:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    def wake(self) -> None:
+        """Say that there may be something due: the next look is now. Carries no truth."""
+        self._wake.set()
+
+    def stop_claiming(self) -> None:
+        """Take one last look, then claim nothing more (G3)."""
+        self._stopping = True
+        self._wake.set()
+
+    async def stopped(self, deadline: float) -> bool:
+        """Wait until no claim is on its way, or until `deadline` (loop time)."""
+        if self._looking is None:
+            return True
+        left = deadline - asyncio.get_running_loop().time()
+        await asyncio.wait([self._looking], timeout=max(left, 0.0))
+        return self._looking.done()
+
+    async def stop(self) -> None:
+        """Stop claiming and let the mail threads go. After the drain."""
+        self.stop_claiming()
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
+        self._channels.mailer.close()
+
+    # --- claiming ---------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        wait = 0.0
+        is_last = False
+        while not is_last:
+            is_last = self._stopping
+            self._wake.clear()
+            try:
+                await self._claim()
+                wait = 0.0
+            except FAILURES as error:
+                wait = min(max(wait * 2, conf.notification_poll_seconds), WAIT_SECONDS_MAX)
+                log.warning("nothing was claimed: %s; next look in %.1f s", error, wait)
+            except Exception:
+                wait = WAIT_SECONDS_MAX
+                log.exception("claiming has a defect; next look in %.0f s", wait)
+            if not is_last:
+                await self._pause(wait)
+
+    async def _pause(self, seconds: float) -> None:
+        """Until the next look. After a failure only closing shortens the wait, no wake-up does."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (seconds or conf.notification_poll_seconds)
+        while not self._stopping and (left := until - loop.time()) > 0:
+            waiting = asyncio.ensure_future(self._wake.wait())
+            await asyncio.wait([waiting], timeout=left)
+            waiting.cancel()
+            if not seconds and self._wake.is_set():
+                return
+            self._wake.clear()
+
+    async def _claim(self) -> None:
+        free = conf.notification_page_rows - self.running
+        if free < 1:
+            return
+        # Before the claim: the lease may only begin later than we think.
+        lease_until = clock.monotonic() + conf.notification_lease_seconds
+        taken = await self._database.in_tx(
+            claim, owner=self.owner, limit=free, busy=dict(self._running)
+        )
+        for message in taken:
+            self._start(message, lease_until=lease_until)
+
+    def _start(self, message: Claimed, *, lease_until: float) -> None:
+        self._running[message.destination_id] += 1
+        kind = message.kind if message.kind in KIND_OF_WORK else "delivery"
+        work = self._send(message, lease_until=lease_until)
+        # Its row was accepted long ago; what closes is only the door to new work.
+        self._background.start(kind, work, accepted=True)
+
+    # --- one attempt ------------------------------------------------------------------------------
+
+    async def _send(self, message: Claimed, *, lease_until: float) -> None:
+        try:
+            end = await self._attempt(message, lease_until=lease_until)
+            await self._record(message, end, until=lease_until + conf.notification_lease_seconds)
+        finally:
+            self._running[message.destination_id] -= 1
+            self._running += Counter()  # drops what is zero
+            self._wake.set()
+
+    async def _attempt(self, message: Claimed, *, lease_until: float) -> End:
+        left = lease_until - clock.monotonic() - LEASE_MARGIN_SECONDS
+        deadline = min(conf.notification_deadline_seconds, left)
+        if deadline <= 0:  # we were held up: somebody else may send it by now
+            return End(Delivery.NOT_SENT, "the lease was over before the attempt began")
+        try:
+            return await self._channels.send(message, deadline_seconds=deadline)
+        except Exception as error:
+            log.exception("a channel has a defect: %s", message.channel)
+            return End(Delivery.UNKNOWN, f"internal error: {type(error).__name__}: {error}")
+
+    async def _record(self, message: Claimed, end: End, *, until: float) -> None:
+        """Record until it is recorded, somebody else has the message, or its lease is long over.
+
+        The words of a receiver must not decide: what the database refuses to store is written in
+        ASCII, then not at all, and the outcome stays what it was.
+        """
+        evidence, wait = end.evidence, 0.1
+        while True:
+            try:
+                await self._database.in_tx(
+                    record_attempt,
+                    claimed=message,
+                    outcome=end.outcome,
+                    http_status=end.http_status,
+                    evidence=evidence,
+                    retry_after_seconds=end.retry_after_seconds,
+                    is_final=end.is_final,
+                )
+                return
+            except LostRace as error:
+                log.warning("%s; its outcome was %s", error.message, end.outcome)
+                return
+            except (*FAILURES, CommitOutcomeUnknown) as error:
+                if _is_about_text(error):
+                    evidence = plainer(evidence)
+                log.warning("an outcome is not recorded yet: %s", type(error).__name__)
+            if clock.monotonic() >= until:
+                log.error("the outcome %s of %s is given up", end.outcome, message.id)
+                return
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, RECORD_WAIT_SECONDS_MAX)
+
+
+def plainer(evidence: str) -> str:
+    """The same evidence in ASCII; '' when it was ASCII already."""
+    if evidence.isascii():
+        return ""
+    return evidence.encode("ascii", "backslashreplace").decode()
+
+
+def _is_about_text(error: Exception) -> bool:
+    """Whether the database refuses what is written, not the writing."""
+    if not isinstance(error, DatabaseError):
+        return False
+    return not is_lost_connection(error) and not is_contention(error)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,29 @@ def select(text: str) -> Find:
             return [_offender(names, row) for row in cursor.fetchall()]
 
     return find
+
+
+def since(migrations: tuple[str, ...], find: Find) -> Find:
+    """`find`, which has nothing to ask before these migrations are applied (H3)."""
+
+    def find_since(limit: int) -> list[Offender]:
+        applied = MigrationRecorder(connection).applied_migrations()
+        is_complete = all(("kernel", name) in applied for name in migrations)
+        return find(limit) if is_complete else []
+
+    return find_since
+
+
+def either(*finds: Find) -> Find:
+    """The offenders of all of these, in this order."""
+
+    def find_any(limit: int) -> list[Offender]:
+        found: list[Offender] = []
+        for find in finds:
+            found += find(limit - len(found)) if len(found) < limit else []
+        return found
+
+    return find_any
 
 
 def _offender(names: list[str], row: tuple[object, ...]) -> Offender:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 
 from kernel.ids import RESERVED_PREFIX, new_id
 from kernel.models import AuditRow, Request, Route, Tool
@@ -58,6 +59,12 @@ def request_of_step(*, account_id: str, job_id: str, step: int) -> Request | Non
 def has_unknown_step(*, account_id: str, job_id: str) -> bool:
     """Whether the outcome of one of the job's model requests is unknown."""
     return _requests(account_id, job_id).filter(result_state=Result.UNKNOWN).exists()
+
+
+@reading
+def changed_since(*, account_id: str, job_id: str, at: datetime) -> bool:
+    """Whether one of the job's model requests changed at `at` or later."""
+    return _requests(account_id, job_id).filter(updated_at__gte=at).exists()
 
 
 @reading

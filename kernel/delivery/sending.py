@@ -61,6 +61,7 @@ def record_attempt(
         started_at=claimed.started_at,
         asked_seconds=retry_after_seconds,
         is_final=is_final,
+        was_probe=claimed.is_probe,
     )
     return _record(
         notification_id=claimed.id,
@@ -81,6 +82,7 @@ class Attempt:
     started_at: datetime
     asked_seconds: float | None = None
     is_final: bool = False
+    was_probe: bool = False
 
 
 @transaction
@@ -106,7 +108,11 @@ def end_attempt_in_tx(
     row.attempts = attempt.number
     row.unknown_attempts += attempt.outcome == Delivery.UNKNOWN
     row.error_text = "" if attempt.outcome == Delivery.DELIVERED else attempt.evidence
-    closed = _count_at_destination_in_tx(row, delivered=attempt.outcome == Delivery.DELIVERED)
+    if attempt.outcome == Delivery.DELIVERED:
+        closed = False
+        _forget_failures_in_tx(row, was_probe=attempt.was_probe)
+    else:
+        closed = _count_failure_in_tx(row, was_probe=attempt.was_probe)
     values: dict[str, Any] = {"owner": "", "fence_token": fence_token, "lease_expires_at": None}
     if attempt.outcome == Delivery.DELIVERED:
         values |= {"state": NotificationState.DELIVERED, "finished_at": now}
@@ -167,22 +173,37 @@ def _write_attempt_in_tx(
 
 
 @requires_transaction
-def _count_at_destination_in_tx(row: Notification, *, delivered: bool) -> bool:
-    """Count the failure, or forget those before; True when the destination is closed now (F2)."""
+def _forget_failures_in_tx(row: Notification, *, was_probe: bool) -> None:
+    """A delivery opens what failures closed, or what its probe found well (F2).
+
+    Most deliveries write nothing here: the destination is shared by all of its messages.
+    """
     same = Destination.objects.filter(id=row.destination_id)
-    if delivered:
-        # Most deliveries write nothing here: the row is shared by all of its messages.
-        if same.exclude(failures=0, closed_until_at=None).exists():
-            same.update(failures=0, closed_until_at=None, updated_at=clock.db_now())
-        return False
+    seen = same.values_list("failures", "closed_until_at").first()
+    if seen is None or seen == (0, None):
+        return
+    now = clock.db_now()
+    if was_probe or seen[0] >= conf.destination_failures_count_max:
+        same.update(failures=0, closed_until_at=None, updated_at=now)
+    else:  # a person closed it; a message that was on its way does not open it
+        same.update(failures=0, updated_at=now)
+
+
+@requires_transaction
+def _count_failure_in_tx(row: Notification, *, was_probe: bool) -> bool:
+    """Count it; too many in a row close the destination for a time. True when it is closed (F2)."""
+    same = Destination.objects.filter(id=row.destination_id)
     destination = same.select_for_update().first()
     if destination is None:
         return False
     now = clock.db_now()
     failures = destination.failures + 1
     until = destination.closed_until_at
-    if failures >= conf.destination_failures_count_max:
-        until = now + timedelta(seconds=conf.destination_closed_seconds)
+    closed = now + timedelta(seconds=conf.destination_closed_seconds)
+    if was_probe:
+        until = closed
+    elif failures >= conf.destination_failures_count_max:
+        until = max(until or closed, closed)
     same.update(failures=failures, closed_until_at=until, updated_at=now)
     return until is not None
 
@@ -250,7 +271,10 @@ def end_child_in_tx(*, job_id: str, delivered: bool, error: str = "") -> Recorde
         started_at=row.updated_at,
     )
     row.attempts, row.error_text = attempt.number, attempt.evidence
-    _count_at_destination_in_tx(row, delivered=delivered)
+    if delivered:
+        _forget_failures_in_tx(row, was_probe=False)
+    else:
+        _count_failure_in_tx(row, was_probe=False)
     state = NotificationState.DELIVERED if delivered else NotificationState.DEAD
     _move_in_tx(row, source=NotificationState.WITH_EXECUTOR, at=now, state=state, finished_at=now)
     _write_attempt_in_tx(row, attempt, ended_at=now, next_due_at=None)

@@ -134,6 +134,7 @@ class Command(BaseCommand):
         if demo:
             lines += [
                 "  Provider  the bundled demo provider; add a real one with manage.py service add",
+                f"  Job       a refund waits for your decision: {address}/approvals/",
                 "",
                 "  Send a model request (send it twice: the second answer is the saved one):",
                 "",

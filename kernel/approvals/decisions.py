@@ -12,7 +12,8 @@ from typing import Any
 from django.db import IntegrityError
 from django.db.models import Q
 
-from kernel import audit, clock, schema
+from kernel import audit, clock, outbox, schema
+from kernel.approvals.notices import decided as decided_notice
 from kernel.approvals.requests import KIND
 from kernel.audit.trail import REASON_CHARS_MAX
 from kernel.errors import (
@@ -308,7 +309,9 @@ def _recorded_in_tx(row: Approval, order: Decision, *, now: datetime) -> Approva
         },
         reason=order.reason,
     )
-    return Approval.objects.get(id=row.id)
+    found = Approval.objects.get(id=row.id)
+    outbox.publish_all_in_tx(events=[decided_notice(found)])
+    return found
 
 
 def _closed(row: Approval) -> Conflict:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from kernel import audit, clock
+from kernel import audit, clock, outbox
 from kernel.approvals.arguments import Canonical
+from kernel.approvals.notices import opened
 from kernel.conf import conf
 from kernel.errors import Conflict, LostRace, NotFound
 from kernel.ids import new_id
@@ -98,6 +99,7 @@ def open_in_tx(
         insert_new_in_tx(row)
         _audit_opened(row, actor)
         rows.append(row)
+    outbox.publish_all_in_tx(events=[opened(row) for row in rows])
     return rows
 
 

@@ -22,6 +22,7 @@ from kernel.state.admissions import (
     requeue_approved_job_once,
     requeue_delivery_job_once,
 )
+from kernel.state.endings import tell_ends_in_tx
 from kernel.state.pauses import GLOBAL, ROUTE_PREFIX
 from kernel.state.protocol import (
     ENSURE_REPLAY,
@@ -233,6 +234,7 @@ def finish(
         lease_expires_at=None,
         finished_at=clock.db_now(),
     )
+    tell_ends_in_tx([row], state=state, error_code=error_code, error_text=error_text)
 
 
 @transaction
@@ -255,6 +257,7 @@ def refuse(*, job_id: str, code: str, reason: str, also: Callable[[], None] | No
         error_text=rows.storable(reason, chars_max=rows.ERROR_CHARS_MAX),
         finished_at=now,
     )
+    tell_ends_in_tx([row], state=JobState.REFUSED, error_code=code, error_text=reason)
     return True
 
 
@@ -302,6 +305,7 @@ def cancel(*, job_id: str, actor: audit.Actor, reason: str, also: Callable[[], N
         after={"state": JobState.CANCELLED},
         reason=reason,
     )
+    tell_ends_in_tx([row], state=JobState.CANCELLED, error_text=reason)
     return rows.record(Job.objects.get(id=job_id))
 
 
@@ -328,13 +332,16 @@ def reclaim(*, cursor: str = "", limit: int) -> Page:
             **rows.queued_now(), updated_at=now, **UNOWNED
         )
     if parked:
+        why = f"It lost its worker {conf.worker_lost_max} times in a row."
         lost.filter(id__in=parked, state=JobState.RUNNING).update(
             state=JobState.PARKED,
             error_code=WORKER_LOST,
-            error_text=f"It lost its worker {conf.worker_lost_max} times in a row.",
+            error_text=why,
             updated_at=now,
             **UNOWNED,
         )
+        ended_jobs = list(Job.objects.filter(id__in=parked).defer("input_text", "result_text"))
+        tell_ends_in_tx(ended_jobs, state=JobState.PARKED, error_code=WORKER_LOST, error_text=why)
     more = list(attempts)[-1] if len(attempts) == limit else ""
     return Page(len(attempts), len(moved), len(parked), cursor=more, job_ids=tuple(moved))
 

@@ -15,7 +15,8 @@ from kernel.models import Destination
 EXAMPLE = """\
 Example:
   manage.py destination add ops --account main --channel webhook \\
-    --address https://hooks.example/bailing --secret-env OPS_HOOK_SECRET --event job --event approval
+    --address https://hooks.example/bailing --secret-env OPS_HOOK_SECRET \\
+    --event job --event approval
 
 The secret stays in the environment of the running product; only the variable's name is stored.
 Two names with a comma sign with both, so that a secret can be changed without a gap."""

@@ -64,9 +64,11 @@ class Operations:
     def page(self, *, cursor: Any = None, limit: int) -> PageReport:
         """Work off one page of one running operation, the one that waited longest.
 
-        The report's `cursor` says that there is more to do right now. Nothing without 0069.
+        The report's `cursor` says that there is more to do right now. Nothing without 0067
+        or 0069.
         """
         try:
+            schema.require(schema.REPLAY)
             schema.require(schema.DELIVERY)
         except Unavailable:
             return PageReport()

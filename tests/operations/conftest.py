@@ -1,0 +1,5 @@
+"""The fixtures of the suites of operations."""
+
+from tests.support.fixtures import server_db
+
+__all__ = ["server_db"]

@@ -8,6 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from console.database import database
 from console.env import load_env_file
+from console.mail import mail
 from kernel.conf import conf
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -114,6 +115,13 @@ CACHES = {
         "OPTIONS": {"MAX_ENTRIES": 100_000},
     }
 }
+
+# Notifications by e-mail; without BAILING_EMAIL_URL that channel says that it is not configured.
+MAIL = mail(os.environ.get("BAILING_EMAIL_URL", ""))
+EMAIL_HOST, EMAIL_PORT = MAIL.host, MAIL.port
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = MAIL.user, MAIL.secret
+EMAIL_USE_TLS, EMAIL_USE_SSL = MAIL.starttls, MAIL.tls
+DEFAULT_FROM_EMAIL = MAIL.sender
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English")]

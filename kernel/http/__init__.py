@@ -8,4 +8,6 @@ from kernel.http.bodies import View as View
 from kernel.http.bodies import read_body as read_body
 from kernel.http.bodies import view_utf8 as view_utf8
 from kernel.http.client import Door as Door
+from kernel.http.files import Downloaded as Downloaded
+from kernel.http.files import download as download
 from kernel.http.headers import retry_after_seconds as retry_after_seconds

@@ -99,7 +99,9 @@ class Wire(asyncio.Protocol):
             self.heard = True
             data = bytes(self._buffer[:max_bytes])
             del self._buffer[:max_bytes]
-            if not self._ended and self._transport is not None:
+            # A reader that is slower than the peer must not fill the memory.
+            is_low = len(self._buffer) <= BUFFER_BYTES_MAX
+            if is_low and not self._ended and self._transport is not None:
                 self._transport.resume_reading()
             return data
         if self._error is not None:

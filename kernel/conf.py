@@ -106,6 +106,7 @@ SETTINGS: dict[str, Setting] = {
     "operation_items_count_max": Setting(1_000_000, 1, 10**8, "objects of one frozen set"),
     "operation_page_rows": Setting(200, 1, 1000, "items worked off in one go"),
     "operation_items_per_second_count": Setting(500, 1, 100_000, "items per second, unless told"),
+    "operation_interval_seconds": Setting(1, 1, 60, "between two looks for running operations"),
     "operation_lease_seconds": Setting(30, 5, 600, "a process owns an operation this long"),
     # lifecycle and process (G)
     "close_budget_seconds": Setting(30, 1, 600, "the one shared deadline of close()"),

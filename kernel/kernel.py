@@ -1,6 +1,7 @@
 """The kernel: the composition root. initialize, migrate, tick, close, progress (G1)."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from kernel.ids import new_id
 from kernel.jobs.recovery import recovery_page
 from kernel.jobs.submissions import submit_job
 from kernel.jobs.worker import Worker
+from kernel.operations import Operations
 from kernel.runtime import Background, Database, Pass
 from kernel.runtime.background import PRODUCERS
 from kernel.runtime.maintenance import Progress
@@ -148,6 +150,13 @@ class Kernel:
             conf.recovery_interval_seconds,
             conf.recovery_page_rows,
         )
+        self.operations = Operations(owner=self.owner, store=self.store)
+        self.operation_work = self._pass(
+            "operations",
+            self.operations.page,
+            conf.operation_interval_seconds,
+            conf.operation_page_rows,
+        )
         self.passes = (
             self.recovery,
             self.settlement,
@@ -156,6 +165,7 @@ class Kernel:
             self.continuations,
             self.job_recovery,
             self.notification_recovery,
+            self.operation_work,
             self.receipts,
         )
 
@@ -219,7 +229,10 @@ class Kernel:
 
     def _start_pass(self, one: Pass) -> asyncio.Task[Any]:
         kind = "settlement" if one is self.settlement else "maintenance"
-        return self.background.start(kind, one.run())
+        task = self.background.start(kind, one.run())
+        if one in (self.continuations, self.job_recovery):
+            task.add_done_callback(lambda _: self.worker.wake())  # what they queued is due now
+        return task
 
     async def authenticate(self, secret: str) -> Caller:
         """The caller of an API token; remembered for `token_cache_seconds`. Unauthorized."""
@@ -273,6 +286,7 @@ class Kernel:
         if self._closed or self.loop is None:
             return CloseReport(True, 0.0)
         self.worker.stop_claiming()
+        self.operations.stop()
         deadline = asyncio.get_running_loop().time() + budget
         claimed = await self.worker.stopped(deadline)
         claimed = await self.background.drain(deadline, kinds=PRODUCERS) and claimed
@@ -281,6 +295,7 @@ class Kernel:
         drained = await self.background.drain(deadline) and claimed
         if drained:
             await self.gateway.stop_renewing()
+            await self._give_back(deadline)
         drained = await self.database.drain(deadline) and drained
         if not drained:
             self.drain_timeouts += 1
@@ -291,6 +306,13 @@ class Kernel:
         await self._release()
         self._closed = True
         return CloseReport(True, time.monotonic() - started)
+
+    async def _give_back(self, deadline: float) -> None:
+        """Let another process go on with our operations at once; else their leases end."""
+        if self.operations.holds:
+            left = deadline - asyncio.get_running_loop().time()
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(self.database.in_tx(self.operations.release), max(0.0, left))
 
     async def _release(self) -> None:
         await self.worker.stop()

@@ -60,6 +60,12 @@ class Operations:
     owner: str
     store: RuntimeStateStore
     paces: dict[str, Pace] = field(default_factory=dict)
+    holds: set[str] = field(default_factory=set)
+    _stopped: bool = False
+
+    def stop(self) -> None:
+        """Take no further page; the one that is under way is finished and recorded (G3)."""
+        self._stopped = True
 
     def page(self, *, cursor: Any = None, limit: int) -> PageReport:
         """Work off one page of one running operation, the one that waited longest.
@@ -72,16 +78,18 @@ class Operations:
             schema.require(schema.DELIVERY)
         except Unavailable:
             return PageReport()
-        for operation_id in _running():
+        for operation_id in [] if self._stopped else _running():
             count = self._may_take(operation_id)
             row = _claim(operation_id=operation_id, owner=self.owner) if count else None
             if row is not None:
+                self.holds.add(operation_id)
                 return self._work(row, limit=min(count, limit))
         return PageReport()
 
     def release(self) -> None:
         """Give back what this owner holds, at an orderly end: it does not count as lost."""
         self.paces.clear()
+        self.holds.clear()
         _release(owner=self.owner)
 
     def _may_take(self, operation_id: str) -> int:
@@ -103,6 +111,7 @@ class Operations:
             return PageReport(scanned=len(items), cursor=row.id)
         if counts.is_over:
             self.paces.pop(row.id, None)
+            self.holds.discard(row.id)
         return PageReport(
             scanned=len(items),
             settled=counts.by_state[DONE],

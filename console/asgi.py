@@ -38,7 +38,7 @@ Send = Callable[[Any], Awaitable[None]]
 
 API_PREFIXES = ("/v1/", "/usage/v1/")
 PROBES = ("/livez", "/readyz", "/metrics")
-TICK_SECONDS = 1.0
+TICK_SECONDS = 0.5
 
 
 class Application:
@@ -100,7 +100,7 @@ class Lifespan:
 
 
 async def tick_for_ever(kernel: Kernel) -> None:
-    """Tick at once and then every second, until cancelled.
+    """Tick at once and then every `TICK_SECONDS`, until cancelled.
 
     A failing tick never ends the timer (B1).
     """

@@ -89,7 +89,7 @@ class Pass:
     `page(cursor=..., limit=...)` is a verb that handles one page in its own transaction(s) and
     returns a PageReport. `run()` walks pages until the end or the time budget; a second caller
     joins the active run (B4). Different kernels have their own Pass objects and are independent.
-    A new pass is due at once.
+    A new pass is due at once, the next one `interval_seconds` after the start of the last.
     """
 
     name: str
@@ -118,13 +118,13 @@ class Pass:
     async def run(self) -> Progress:
         """Run one pass, or join the active one. A failure never raises: the pass backs off (B5)."""
         if self._active is None:
+            self._next_due = clock.monotonic() + self.interval_seconds
             self._active = asyncio.get_running_loop().create_task(self._walk())
             self._active.add_done_callback(self._ended)
         return await asyncio.shield(self._active)
 
     def _ended(self, task: asyncio.Task[Progress]) -> None:
         self._active = None
-        self._next_due = clock.monotonic() + self.interval_seconds
 
     async def _walk(self) -> Progress:
         stop_at = clock.monotonic() + self.budget_seconds

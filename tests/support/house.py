@@ -28,6 +28,7 @@ from tests.support.mysql_proxy import MysqlProxy
 from tests.support.mysql_rules import Rule
 from tests.support.provider import ProviderProcess
 from tests.support.schemas import django_on
+from tests.support.tool_server import ToolServer
 from tests.support.wait import wait_until
 
 WAIT_SECONDS = 30.0
@@ -56,6 +57,9 @@ class House:
         self.faults: list[Fault] = []
         self.name = secrets.token_hex(4)
         self.token = ""
+        # The business service, where a case has one, and the path of its calls there.
+        self.shop: ToolServer | None = None
+        self.shop_path = f"/{self.name}/refunds"
         # What this case saw: request ids per operation, and every answer to a POST.
         self.identities: dict[str, set[str]] = {}
         self.answers: list[tuple[str, Answer]] = []
@@ -94,10 +98,11 @@ class House:
         through_proxy: bool = False,
         must_stop: bool = True,
         limits: dict[str, str] | None = None,
+        worker: bool = False,
     ) -> KernelProcess:
         """A running kernel; each place it must stop at is a planned fault."""
         url = self.proxy.url(self.url) if through_proxy else self.url
-        kernel = KernelProcess(url, stops=stops, mutant=self.mutant, limits=limits)
+        kernel = KernelProcess(url, stops=stops, mutant=self.mutant, limits=limits, worker=worker)
         for name, when, *_ in stops if must_stop else ():
             self.plan(f"stop {when} {name}", lambda n=name, w=when: kernel.has_stopped(n, w))
         self._kernels.append(kernel)

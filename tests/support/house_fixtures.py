@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.desk import Desk
 from tests.support.faults import FaultRecord
 from tests.support.house import House
 from tests.support.mariadb_server import Server
 from tests.support.provider import ProviderProcess
 from tests.support.schemas import Schemas
+from tests.support.tool_server import ToolServer
 
 RECORD = pytest.StashKey[FaultRecord]()
 
@@ -45,6 +47,21 @@ def the_provider() -> Iterator[ProviderProcess]:
     """The independent provider of the run; its file of calls is one for all cases."""
     with ProviderProcess() as provider:
         yield provider
+
+
+@pytest.fixture(scope="session")
+def the_shop() -> Iterator[ToolServer]:
+    """The independent business service of the run; each case calls it by a path of its own."""
+    with ToolServer() as shop:
+        yield shop
+
+
+@pytest.fixture
+def desk(house: House, the_shop: ToolServer) -> Desk:
+    """A house whose jobs ask a person before they call the shop."""
+    made = Desk(house, the_shop)
+    made.open()
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import socket
 import threading
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from django.db.utils import DEFAULT_DB_ALIAS
 from console import asgi
 from console.database import database
 from kernel.conf import Conf, conf
-from tests.support import mutants
+from kernel.kernel import Kernel
+from tests.support import job_mutants, mutants
 from tests.support.stops import Stops
 
 LOOK_SECONDS = 0.005
@@ -30,20 +32,26 @@ Place = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a child is to be: where it stops (see stops.py), which mutant it is ('' = none)."""
+    """What a child is to be: where it stops (see stops.py), which mutant it is ('' = none).
+
+    With `worker` its kernel also runs agent jobs, as standalone does.
+    """
 
     database_url: str
     environment: dict[str, str]
     stops: tuple[Place, ...] = ()
     mutant: str = ""
+    worker: bool = False
 
 
 def main(plan: Plan, pipe: Connection) -> None:
     """The life of a child. Ends by a signal, or when the test's end of the pipe is closed."""
     os.setsid()
     _become(plan)
+    if plan.worker:
+        asgi.Kernel = partial(Kernel, worker=True)
     if plan.mutant:
-        mutants.MUTANTS[plan.mutant]()
+        (mutants.MUTANTS | job_mutants.MUTANTS)[plan.mutant]()
     stops = Stops(plan.stops, tell=pipe.send)
     stops.around_commits()
     threading.Thread(target=_listen, args=[stops, pipe], daemon=True).start()

@@ -40,7 +40,7 @@ _forks.set_forkserver_preload(["tests.support.kernel_child"])
 
 
 class KernelProcess:
-    """One kernel child on a database; `limits` are BAILING_* settings."""
+    """One kernel child on a database; `limits` are BAILING_* settings. `worker`: it runs jobs."""
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class KernelProcess:
         stops: Sequence[Place] = (),
         mutant: str = "",
         limits: dict[str, str] | None = None,
+        worker: bool = False,
     ):
         self._plan = kernel_child.Plan(
             database_url=database_url,
@@ -57,6 +58,7 @@ class KernelProcess:
             ),
             stops=tuple((*stop, 1) if len(stop) == 2 else stop for stop in stops),
             mutant=mutant,
+            worker=worker,
         )
         self._pipe, self._child_pipe = _forks.Pipe()
         self._process = _forks.Process(

@@ -24,6 +24,8 @@ def broken(house: "House") -> list[str]:
         *_results(house, requests),
         *_answers(house, requests),
         *_money(house),
+        *_steps(house, requests),
+        *_tool_calls(house),
         *_invariants(house),
     ]
 
@@ -89,6 +91,36 @@ def _money(house: "House") -> Iterator[str]:
         total = sum(row["amount_nano"] for row in rows if row["account_id"] == account["id"])
         if account["consumed_nano"] != total:
             yield f"{account['id']} consumed {account['consumed_nano']}, its ledger says {total}"
+
+
+def _steps(house: "House", requests: dict[str, Any]) -> Iterator[str]:
+    """At most one physical call per model step of a job."""
+    steps = {row["id"]: name for name, row in requests.items() if name.startswith("job:")}
+    calls = Counter(call.headers.get("idempotency-key") for call in house.provider.calls())
+    for request_id, name in steps.items():
+        if calls[request_id] > 1:
+            yield f"{calls[request_id]} provider calls of {name}"
+
+
+def _tool_calls(house: "House") -> Iterator[str]:
+    """The shop got each call at most once, with the approved bytes, and only once dispatched."""
+    sent = house.shop.sent(house.shop_path) if house.shop else []
+    rows = house.rows(
+        "SELECT t.*, a.state AS grant_state, a.arguments_text AS approved FROM bz_tool_calls t"
+        " LEFT JOIN bz_approvals a ON a.id = t.approval_id"
+    )
+    by_key = {row["idempotency_key"]: row for row in rows}
+    for key, count in Counter(call.headers.get("idempotency-key") for call in sent).items():
+        if count > 1:
+            yield f"the shop got {key} {count} times"
+    for call in sent:
+        row = by_key.get(call.headers.get("idempotency-key"))
+        if row is None or row["state"] == "proposed":
+            yield f"the shop got a call that is not dispatched: {call.headers}"
+        elif row["approval_id"] and row["grant_state"] != "consumed":
+            yield f"the shop got {row['id']}, whose approval is {row['grant_state']}"
+        elif row["approval_id"] and call.body != row["approved"]:
+            yield f"the shop got other bytes for {row['id']} than were approved"
 
 
 def _invariants(house: "House") -> Iterator[str]:

@@ -1,8 +1,9 @@
 """Places where a kernel child stands still until it is killed or told to go on.
 
 The places are around the one commit function, so each verb has two, with its own name:
-`before` = all written, nothing committed; `after` = committed, nobody told yet. And `answer`,
-before the first byte of an HTTP answer leaves. Nothing of this is in kernel/.
+`before` = all written, nothing committed; `after` = committed, nobody told yet. What several acts
+share is told apart: a `claim` that took a job, a `begin_call` that permits one, a `finish_call`.
+And `answer`, before the first byte of an HTTP answer leaves. Nothing of this is in kernel/.
 """
 
 import asyncio
@@ -12,6 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from kernel import transactions
+from kernel.jobs import journal
+from kernel.state import JobRecord
 
 Scope = MutableMapping[str, Any]
 
@@ -56,16 +59,22 @@ class Stops:
 
     def around_commits(self) -> None:
         """Wrap the one commit function: every transaction of the product passes it by name."""
-        real = transactions.commit_unit
+        real, here = transactions.commit_unit, threading.local()
+        _note_answers(here)
 
         def commit_unit(name: str, attempt: transactions.Attempt, block: Callable[[], Any]) -> Any:
+            place = name
+
             def written() -> Any:
+                nonlocal place
+                here.saves_answer = False
                 result = block()
-                self.at(name, "before")
+                place = _place(name, result, saves_answer=here.saves_answer)
+                self.at(place, "before")
                 return result
 
             result = real(name, attempt, written)
-            self.at(name, "after")
+            self.at(place, "after")
             return result
 
         transactions.commit_unit = commit_unit
@@ -84,3 +93,23 @@ class Stops:
             await application(scope, receive, send_or_stop)
 
         return wrapped
+
+
+def _note_answers(here: threading.local) -> None:
+    """Notice, in its transaction, that the answer of a tool call is saved."""
+    real = journal.finish_in_tx
+
+    def finish_in_tx(**values: Any) -> None:
+        here.saves_answer = True
+        real(**values)
+
+    journal.finish_in_tx = finish_in_tx
+
+
+def _place(name: str, result: Any, *, saves_answer: bool) -> str:
+    """The name of a place: the verb, or what the verb was used for."""
+    if name == "_claim" and isinstance(result, list) and result:
+        return "claim" if isinstance(result[0], JobRecord) else name
+    if name == "guard" and isinstance(result, journal.Permit):
+        return "begin_call"
+    return "finish_call" if name == "guard" and saves_answer else name

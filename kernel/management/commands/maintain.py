@@ -19,7 +19,7 @@ from kernel.runtime.maintenance import Totals
 
 log = logging.getLogger(__name__)
 
-TICK_SECONDS = 1.0
+TICK_SECONDS = 0.5
 CODES = """\
 Exit codes of --once:
   0  every pass reached its end (also: another --once is running here and does it)

@@ -56,6 +56,8 @@ SECTIONS = (
         (
             Screen("tools", _("Tools"), "tools", "m"),
             Screen("routes", _("Routes"), "routes", "w"),
+            Screen("destinations", _("Destinations"), "destinations", "f"),
+            Screen("alert-rules", _("Alert rules"), "alert-rules", "b"),
             Screen("services", _("Services"), "services", "s"),
             Screen("prices", _("Prices"), "prices", "i"),
             Screen("tokens", _("Tokens"), "tokens", "t"),

@@ -1,6 +1,5 @@
-"""Dead letters as the screens read them: groups by error, the list, the lineage of replays."""
+"""Dead letters as the screens read them: groups by what went wrong, and the plain list."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,8 +14,7 @@ from console.filters import Choice, Chosen, Id, Moment
 from console.paging import CappedCount, Cursor, IdPage, capped_count, page_ids, rows_by_id
 from console.queries.walks import walk
 from console.statuses import status_of
-from kernel.delivery.dead_letters import FAILED_AGAIN
-from kernel.models import AuditRow, DeadLetter, DeadLetterGroup, Notification
+from kernel.models import DeadLetter, DeadLetterGroup
 from kernel.states import DEAD_LETTER
 
 STATES = tuple(state.name for state in DEAD_LETTER.states)
@@ -32,7 +30,6 @@ BY_STATE, BY_GROUP, BY_ACCOUNT = "bz_dlq_state", "bz_dlq_group", "bz_dlq_account
 HEAVY = ("content", "error_text")
 ERROR_HEAD_CHARS = 300
 NEWS_ROWS_MAX = 100
-ANCESTORS_MAX = 20
 # Possible duplicates of a group are counted among its newest ones: a group may be a million.
 DOUBTFUL_OF_ROWS = 200
 
@@ -66,15 +63,6 @@ class LetterPage:
 
     rows: Sequence[Any]
     page: IdPage
-
-
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """What this dead letter came from and what its replay led to."""
-
-    ancestors: Sequence[DeadLetter]  # oldest first
-    replay: Notification | None  # the notification of its replay
-    newer: DeadLetter | None  # the dead letter of that one
 
 
 def group_page(cursor: Cursor | None, *, only_open: bool) -> GroupPage:
@@ -143,31 +131,3 @@ def _branches(chosen: Chosen) -> list[QuerySet[DeadLetter]]:
         if name in values:
             return [walk(rows.filter(state=states[0]) if len(states) == 1 else rows, index)]
     return [walk(rows.filter(state=one), BY_STATE) for one in states]
-
-
-def lineage_of(row: DeadLetter) -> Lineage:
-    """Up the parents, and one replay down. Each step is one read by key."""
-    ancestors: list[DeadLetter] = []
-    parent_id = row.parent_id
-    while parent_id and len(ancestors) < ANCESTORS_MAX:
-        parent = DeadLetter.objects.defer(*HEAVY).filter(id=parent_id).first()
-        if parent is None or parent in ancestors:
-            break
-        ancestors.insert(0, parent)
-        parent_id = parent.parent_id
-    replay = Notification.objects.defer(*HEAVY).filter(id=f"ntf_{row.id}").first()
-    return Lineage(ancestors, replay, _newer(row))
-
-
-def _newer(row: DeadLetter) -> DeadLetter | None:
-    """The dead letter that its replay ended in: its audit trail names it (F6)."""
-    act = (
-        AuditRow.objects.filter(subject=f"dead_letter:{row.id}", action=FAILED_AGAIN)
-        .order_by("-sequence")
-        .first()
-    )
-    try:
-        newer_id = json.loads(act.after_text)["dead_letter_id"] if act else ""
-    except (ValueError, KeyError, TypeError):
-        return None
-    return DeadLetter.objects.defer(*HEAVY).filter(id=newer_id).first() if newer_id else None

@@ -11,6 +11,7 @@ from kernel.conf import conf
 from kernel.states import Billing, Result
 
 NEWEST_PENDING_ROWS = 1000
+OVERDUE_SECONDS = 120  # a notification that is due this long and still queued needs a look
 
 _COUNTED = """
 SELECT '{name}' AS name, '' AS detail, COUNT(*) AS amount,
@@ -77,11 +78,17 @@ class Figures:
     uncertain: Backlog = NOTHING  # tool calls that were sent, and nobody waits for the answer
     parked: Backlog = NOTHING
     failing: Backlog = NOTHING  # recorded decisions whose carrying through failed so far
+    dead_letters: Backlog = NOTHING  # open ones
+    closed: Backlog = NOTHING  # destinations that failures, or a person, closed
+    overdue: Backlog = NOTHING  # notifications that are due for a while and were not sent
     reasons: dict[str, Backlog] = field(default_factory=dict)
 
 
-def figures(*, with_jobs: bool = True) -> Figures:
-    """One query. Without migration 0068 (`with_jobs` False) there is nothing of jobs to count."""
+def figures(*, with_jobs: bool = True, with_delivery: bool = False) -> Figures:
+    """One query. Without migration 0068 (`with_jobs` False) there is nothing of jobs to count.
+
+    Delivery is counted where 0069 is applied and the page asks for it (`with_delivery`).
+    """
     states = {
         "unknown": f"result_state = '{Result.UNKNOWN}'",
         "dispatched": f"result_state = '{Result.DISPATCHED}'",
@@ -93,6 +100,7 @@ def figures(*, with_jobs: bool = True) -> Figures:
         for name, where in states.items()
     ]
     parts += _of_jobs() if with_jobs else []
+    parts += _of_delivery() if with_delivery else []
     parts += [_REASONS.format(rows=NEWEST_PENDING_ROWS), _ACCOUNTS, _CHECKS]
     with connection.cursor() as cursor:
         cursor.execute("\nUNION ALL\n".join(parts))
@@ -142,6 +150,25 @@ def _of_jobs() -> list[str]:
             since="created_at",
         ),
         _UNCERTAIN.format(lease_ago=_sql_moment(lease_ago)),
+    ]
+
+
+def _of_delivery() -> list[str]:
+    late = clock.now() - timedelta(seconds=OVERDUE_SECONDS)
+    return [
+        _counted("dead_letters", "bz_delivery_dlq", "state = 'open'", since="created_at"),
+        _counted(
+            "closed",
+            "bz_destinations",
+            "active AND closed_until_at IS NOT NULL",
+            since="updated_at",
+        ),
+        _counted(
+            "overdue",
+            "bz_notifications",
+            f"state = 'queued' AND due_at < '{_sql_moment(late)}'",
+            since="due_at",
+        ),
     ]
 
 

@@ -11,7 +11,7 @@ from console.filters import Choice, Chosen, Id
 from console.paging import CappedCount, Cursor, IdPage, capped_count, page_ids, rows_by_id
 from console.queries.walks import walk
 from console.statuses import status_of
-from kernel.models import DeadLetter, DeliveryAttempt, Notification
+from kernel.models import DeadLetter, Notification
 from kernel.states import NOTIFICATION, NotificationState
 
 STATES = tuple(state.name for state in NOTIFICATION.states)
@@ -32,7 +32,6 @@ BY_ACCOUNT = "bz_notification_acct"
 # Contents and long errors stay in the table: a list never loads them.
 HEAVY = ("content", "error_text")
 NEWS_ROWS_MAX = 100
-ATTEMPTS_SHOWN_MAX = 100
 # The dead letter and the end of its notification are written by one transaction.
 ONE_TRANSACTION = timedelta(seconds=30)
 
@@ -82,18 +81,10 @@ def _branches(chosen: Chosen) -> list[QuerySet[Notification]]:
     return [walk(rows.filter(state=one), BY_STATE) for one in states]
 
 
-def attempts_of(notification_id: str) -> list[DeliveryAttempt]:
-    """The attempts in order. One query."""
-    rows = DeliveryAttempt.objects.filter(notification_id=notification_id).order_by("number")
-    return list(rows[:ATTEMPTS_SHOWN_MAX])
-
-
 def latest_at(destination_id: str, *, count: int) -> list[Notification]:
     """The notifications of one destination that are due latest. Two queries."""
     branches = [
-        walk(
-            Notification.objects.filter(destination_id=destination_id, state=one), BY_DESTINATION
-        )
+        walk(Notification.objects.filter(destination_id=destination_id, state=one), BY_DESTINATION)
         for one in STATES
     ]
     page = page_ids(branches, cursor=None, rows=count, order_by="due_at")

@@ -11,11 +11,14 @@ from django.utils.translation import gettext_lazy as _
 
 from console.filters import Choice, Chosen
 from console.paging import CappedCount, Cursor, IdPage, capped_count, page_ids, rows_by_id
+from console.queries.destinations import circuit_of
 from console.queries.walks import walk
 from console.statuses import status_of
+from kernel import clock
 from kernel.conf import conf
 from kernel.models import DeadLetter, Destination, Operation, OperationItem
-from kernel.states import OPERATION, DeadLetterState, OperationState
+from kernel.operations.plan import NONE, OTHERS
+from kernel.states import OPERATION, DeadLetterState
 
 STATES = tuple(state.name for state in OPERATION.states)
 ITEM_STATES = ("planned", "done", "skipped", "failed")
@@ -29,8 +32,6 @@ BY_STATE, BY_AGE = "bz_operation_state", "bz_operation_age"
 HEAVY = ("filter_text", "split_text", "error_text")
 NEWCOMERS_CAP = 1_000
 DOUBTFUL_OF_ROWS = 1_000
-SPLIT_SHOWN_MAX = 50
-LIVE_STATES = (OperationState.RUNNING, OperationState.PAUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,12 @@ class OperationPage:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One destination's part of a frozen set."""
+    """One destination's part of a frozen set; `destination_id` is '' for none of them."""
 
     destination_id: str
     count: int
     destination: Destination | None
+    circuit: str  # second half of a status name, '' without a destination
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class SetView:
     """
 
     shares: Sequence[Share]
-    more_shares: int
+    others: int  # items of destinations that the plan does not name
     oldest_at: datetime | None
     newest_at: datetime | None
     doubtful: int
@@ -88,8 +90,9 @@ def operation_page(chosen: Chosen, cursor: Cursor | None) -> OperationPage:
 def set_view(row: Operation) -> SetView:
     """The plan in numbers. Five queries, whatever the size of the set."""
     split = split_of(row)
-    shown = sorted(split.items(), key=lambda pair: (-pair[1], pair[0]))[:SPLIT_SHOWN_MAX]
-    known = Destination.objects.in_bulk([name for name, _count in shown if name])
+    others = split.pop(OTHERS, 0)
+    shown = sorted(split.items(), key=lambda pair: (-pair[1], pair[0]))
+    known = Destination.objects.in_bulk([name for name, _count in shown if name != NONE])
     ends = dict(
         OperationItem.objects.filter(
             operation_id=row.id, sequence__in=[1, row.item_count]
@@ -99,13 +102,18 @@ def set_view(row: Operation) -> SetView:
         DeadLetter.objects.filter(id__in=list(ends.values())).values_list("id", "created_at")
     )
     return SetView(
-        shares=[Share(name, count, known.get(name)) for name, count in shown],
-        more_shares=len(split) - len(shown),
+        shares=[_share(name, count, known.get(name)) for name, count in shown],
+        others=others,
         oldest_at=moments.get(ends.get(1, "")),
         newest_at=moments.get(ends.get(row.item_count, "")),
         doubtful=_doubtful(row),
         newcomers=newcomers(row),
     )
+
+
+def _share(name: str, count: int, row: Destination | None) -> Share:
+    name = "" if name == NONE else name
+    return Share(name, count, row, circuit_of(row, now=clock.now()) if row else "")
 
 
 def split_of(row: Operation) -> dict[str, int]:
@@ -144,6 +152,7 @@ def newcomers(row: Operation) -> CappedCount:
         ("fingerprint", "error_fingerprint"),
         ("destination_id", "destination_id"),
         ("account_id", "account_id"),
+        ("channel", "channel"),
     ):
         if wanted.get(name):
             rows = rows.filter(**{column: wanted[name]})

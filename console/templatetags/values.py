@@ -190,3 +190,16 @@ def escaped(text: Any, block: bool = False, none: str = "–") -> SafeString:
     if text is None or text == "":
         return format_html('<span class="faint">{}</span>', none)
     return to_html(str(text), block=block)
+
+
+@register.simple_tag
+def address(channel: str, text: str) -> SafeString:
+    """{% address row.channel row.recipient %}: where it goes; a chat service's keys are not shown.
+
+    The address of a chat service is made of its credentials.
+    """
+    scheme, mark, rest = text.partition("://")
+    if channel == "apprise" and mark:
+        hidden = _("%(n)s characters, not shown") % {"n": len(rest)}
+        return format_html('{}://•••• <span class="faint">({})</span>', to_html(scheme), hidden)
+    return escaped(text)

@@ -18,10 +18,11 @@ from console.queries.passes import PassView, passes, processes
 from console.queries.requests import changed_since, latest_requests
 from console.responses import Screen
 from console.statuses import status_of
-from console.views.home_work import since_text, work_items
+from console.views.home_work import delivery_items, since_text, work_items
 from console.views.news import news, seen_moment
 from console.words import pass_text
 from kernel import clock
+from kernel.schema import DELIVERY
 from kernel.usage.reasons import REASONS
 
 LATEST_ROWS = 8
@@ -33,7 +34,7 @@ def home(request: HttpRequest) -> HttpResponse:
     """What needs attention first; figures, latest requests, processes and passes below."""
     if is_poll(request):
         return _news(request)
-    found = figures(with_jobs=is_migrated())
+    found = _figures()
     views = passes()
     recent = latest_requests(LATEST_ROWS)
     now = clock.now()
@@ -63,10 +64,14 @@ def home(request: HttpRequest) -> HttpResponse:
     )
 
 
+def _figures() -> Figures:
+    return figures(with_jobs=is_migrated(), with_delivery=is_migrated(DELIVERY))
+
+
 def _news(request: HttpRequest) -> HttpResponse:
     changed = changed_since(read_filters({}, ()), seen_moment(request))
     known = request.GET.get("unknown", "")
-    found = figures(with_jobs=is_migrated())
+    found = _figures()
     more = found.unknown.count - int(known) if known.isascii() and known.isdigit() else 0
     waiting = request.GET.get("waiting", "")
     asked = found.approvals.count - int(waiting) if waiting.isascii() and waiting.isdigit() else 0
@@ -114,6 +119,7 @@ def _attention(found: Figures, views: list[PassView]) -> list[dict[str, Any]]:
             }
         )
     items += work_items(found)
+    items += delivery_items(found)
     items += _money_items(found)
     items += [_pass_item(view) for view in views if view.state in ("late", "backing_off")]
     return items

@@ -1,4 +1,4 @@
-"""Home's part about agent jobs: questions, uncertain calls, parked jobs, decisions that stick."""
+"""Home's part about jobs and delivery: what waits for a person there, most urgent first."""
 
 from typing import Any
 
@@ -58,6 +58,49 @@ def work_items(found: Figures) -> list[dict[str, Any]]:
             icon="jobs",
             tone="danger",
             href=f"{jobs}?state=parked",
+        ),
+    ]
+    return [item for item in items if item is not None]
+
+
+def delivery_items(found: Figures) -> list[dict[str, Any]]:
+    """What could not be delivered, or is not being sent, most urgent first."""
+    items = [
+        _item(
+            found.dead_letters,
+            ngettext(
+                "%(count)s open dead letter",
+                "%(count)s open dead letters",
+                found.dead_letters.count,
+            ),
+            _("Given up after all attempts. Replay them once the cause is gone, or archive them."),
+            icon="dead-letters",
+            tone="danger",
+            href=reverse("dead-letters"),
+        ),
+        _item(
+            found.closed,
+            ngettext(
+                "%(count)s destination takes nothing just now",
+                "%(count)s destinations take nothing just now",
+                found.closed.count,
+            ),
+            _("Closed by failures in a row, or by a person. What waits keeps its attempts."),
+            icon="destinations",
+            tone="warn",
+            href=reverse("destinations"),
+        ),
+        _item(
+            found.overdue,
+            ngettext(
+                "%(count)s notification is overdue",
+                "%(count)s notifications are overdue",
+                found.overdue.count,
+            ),
+            _("Due, and not sent: its destination is closed or switched off, or no sender runs."),
+            icon="bell",
+            tone="warn",
+            href=f"{reverse('notifications')}?state=queued",
         ),
     ]
     return [item for item in items if item is not None]

@@ -18,6 +18,7 @@ from console.paging import Cursor
 from console.queries.audit import FILTERS, audit_page
 from console.queries.passes import passes, processes
 from console.responses import Screen, see_other
+from console.views.delivery_places import delivery_place, delivery_places
 from console.words import act_text, changes_of
 from kernel import schema, usage
 from kernel.errors import KernelError
@@ -107,6 +108,8 @@ def _places(request: HttpRequest, text: str) -> list[Place]:
     for prefix, look in OWN_IDS.items():
         if text.startswith(prefix) and (place := look(text)):
             return [place]
+    if place := delivery_place(text):
+        return [place]
     requests = usage.find_requests(operation_id=text)[:FOUND_MAX]
     found += [
         _place(_("Operation of %(a)s") % {"a": row.account_id}, text, _request(row.id))
@@ -116,7 +119,7 @@ def _places(request: HttpRequest, text: str) -> list[Place]:
         found.append(_place(_("Account"), text, reverse("account", args=[text])))
     if Service.objects.filter(id=text).exists():
         found.append(_place(_("Service"), text, reverse("service", args=[text])))
-    return found
+    return found + delivery_places(text)
 
 
 def _find_request(text: str) -> Place | None:

@@ -12,10 +12,11 @@ import django
 def main(settled_rows: int, unknowns: int) -> int:
     """A busy day; with `unknowns`, that many more of them and hostile texts. Prints ids by kind."""
     from kernel.state.pauses import pause
-    from tests.support import console_data, lives, work_data
+    from tests.support import console_data, delivery_data, lives, work_data
 
     made = console_data.busy_day(settled_rows=settled_rows)
     made |= {f"ask_{kind}": one for kind, one in work_data.busy_desk().items()}
+    made |= {f"post_{kind}": one for kind, one in delivery_data.busy_post().items()}
     # The console's own worker must leave these jobs as they were made.
     pause(scope="route:refunds", reason="Stock-taking until 14:00.", actor=work_data.OLGA)
     if unknowns:

@@ -40,6 +40,7 @@ R = TypeVar("R")
 
 WORKER_LOST = "worker_lost"
 REASONS = frozenset({Waiting.APPROVAL, Waiting.MODEL_UNKNOWN, Waiting.CALL_UNCERTAIN})
+MAY_RUN = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.PARKED})
 FINISHES = frozenset({JobState.DONE, JobState.FAILED, JobState.REFUSED})
 UNOWNED: dict[str, Any] = {"owner": "", "lease_expires_at": None}
 
@@ -239,14 +240,18 @@ def finish(
 
 @transaction
 def refuse(*, job_id: str, code: str, reason: str, also: Callable[[], None] | None = None) -> bool:
-    """waiting -> refused (C8). False when it was not waiting any more; `also` ran anyway.
+    """waiting -> refused (C8). False when it is not waiting; `also` ran if it had ended.
 
-    NotFound.
+    A job that may still run is not touched: what it asked and proposed is its run's to end, and a
+    refused call that was ended here would let the run go on without it (C6). NotFound.
     """
     row = rows.lock_in_tx(job_id)
+    is_waiting = row.state in JOB.moves_to(JobState.REFUSED, by="refuse")
+    if not is_waiting and row.state in MAY_RUN:
+        return False
     if also is not None:
         also()
-    if row.state not in JOB.moves_to(JobState.REFUSED, by="refuse"):
+    if not is_waiting:
         return False
     now = clock.db_now()
     rows.move_in_tx(

@@ -155,7 +155,10 @@ class RuntimeStateStore(Protocol):
     def refuse(
         self, *, job_id: str, code: str, reason: str, also: Callable[[], None] | None = None
     ) -> bool:
-        """waiting -> refused (C8). False when it was not waiting any more; `also` ran anyway."""
+        """waiting -> refused (C8). False when it is not waiting; `also` ran if it had ended.
+
+        A job that may still run (queued, running, parked) is not touched (C6).
+        """
 
     def resume(self, *, job_id: str, reasons: Sequence[str], also: Callable[[], None]) -> bool:
         """waiting for one of `reasons` (or parked, reason `worker_lost`) -> queued (D2, D3).

@@ -35,6 +35,16 @@ class DecisionConformance:
         with pytest.raises(NotFound):
             place.store.refuse(job_id="job_none", code="denied", reason="no")
 
+    def test_a_job_that_may_still_run_is_not_refused_and_nothing_of_it_is_ended(
+        self, place: Place
+    ) -> None:
+        job, act = submitted(place.store), Counter()
+        assert not place.store.refuse(job_id=job.id, code="denied", reason="no", also=act)
+        held = claimed(place.store)
+        assert not place.store.refuse(job_id=job.id, code="denied", reason="no", also=act)
+        assert act.calls == 0
+        assert place.store.get(job_id=job.id) == held
+
     def test_a_refusal_that_cannot_write_all_writes_nothing(self, place: Place) -> None:
         job = waiting(place.store)
         with pytest.raises(Boom):

@@ -1,8 +1,8 @@
 """Approvals as the screens read them: one page per tab, and what became of each decision."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
@@ -11,7 +11,7 @@ from console.filters import Chosen, Id
 from console.paging import CappedCount, Cursor, IdPage, capped_count, page_ids, rows_by_id
 from console.queries.walks import walk
 from kernel import clock
-from kernel.conf import conf
+from kernel.jobs.calls import deadlines_of, is_lost
 from kernel.models import Approval, Continuation, Job, ToolCall
 from kernel.states import ApprovalState, CallState, JobState, Owed
 
@@ -73,15 +73,16 @@ def _in_state(state: str, chosen: Chosen) -> QuerySet[Approval]:
 
 
 def approval_rows(rows: Sequence[Approval]) -> list[ApprovalRow]:
-    """The rows with what became of them. At most three queries, none when all are open."""
+    """The rows with what became of them. At most four queries, none when all are open."""
     now = clock.now()
     closed = [row for row in rows if row.state != ApprovalState.OPEN]
-    calls, owed, jobs = _fates_of(closed)
+    calls, owed = _fates_of(closed)
+    lost = uncertain_calls(calls.values(), now=now)
     return [
         ApprovalRow(
             row,
             state_now(row, now=now),
-            fate(row, calls.get(row.tool_call_id), owed.get(row.id), jobs, now=now),
+            fate(row, calls.get(row.tool_call_id), owed.get(row.id), uncertain=lost),
             attempts=owed[row.id].attempts if row.id in owed else 0,
         )
         for row in rows
@@ -90,15 +91,12 @@ def approval_rows(rows: Sequence[Approval]) -> list[ApprovalRow]:
 
 def _fates_of(
     rows: Sequence[Approval],
-) -> tuple[dict[str, ToolCall], dict[str, Continuation], dict[str, str]]:
+) -> tuple[dict[str, ToolCall], dict[str, Continuation]]:
     if not rows:
-        return {}, {}, {}
+        return {}, {}
     call_ids = [row.tool_call_id for row in rows if row.tool_call_id]
     calls = ToolCall.objects.defer(*CALL_HEAVY).in_bulk(call_ids)
-    owed = Continuation.objects.in_bulk([row.id for row in rows])
-    sent = [call.job_id for call in calls.values() if call.state == CallState.DISPATCHING]
-    jobs = dict(Job.objects.filter(id__in=sent).values_list("id", "state")) if sent else {}
-    return calls, owed, jobs
+    return calls, Continuation.objects.in_bulk([row.id for row in rows])
 
 
 def state_now(row: Approval, *, now: datetime) -> str:
@@ -111,12 +109,12 @@ def fate(
     row: Approval,
     call: ToolCall | None,
     continuation: Continuation | None,
-    job_states: dict[str, str],
     *,
-    now: datetime,
+    uncertain: Set[str],
 ) -> str:
     """What became of a decision: one of the `fate_*` names of console/statuses.py, '' while open.
 
+    `uncertain` holds the ids of uncertain calls, see `uncertain_calls`.
     Not started, running, done, uncertain and failed are five different answers (case 25).
     """
     if row.state == ApprovalState.OPEN:
@@ -128,17 +126,30 @@ def fate(
     if call is None or call.state == CallState.PROPOSED:
         return "not_started"
     if call.state == CallState.DISPATCHING:
-        return "uncertain" if is_uncertain(call, job_states.get(call.job_id), now=now) else "runs"
+        return "uncertain" if call.id in uncertain else "runs"
     return "done" if call.state == CallState.DONE else "failed"
 
 
-def is_uncertain(call: ToolCall, job_state: str | None, *, now: datetime) -> bool:
-    """Whether a dispatched call has nobody left who waits for its answer (D3)."""
-    if call.state != CallState.DISPATCHING:
-        return False
-    if job_state is None:  # a direct invocation: it runs no longer than a job's lease
-        return call.updated_at < now - timedelta(seconds=conf.job_lease_seconds)
-    return job_state != JobState.RUNNING
+def uncertain_calls(calls: Iterable[ToolCall], *, now: datetime) -> set[str]:
+    """The ids of the sent calls for whose answer nobody waits any more (D3). At most two queries.
+
+    A job's call is uncertain when no run of the job is alive; the rule for the others is the
+    kernel's.
+    """
+    sent = [call for call in calls if call.state == CallState.DISPATCHING]
+    if not sent:
+        return set()
+    ids = [call.job_id for call in sent]
+    states = dict(Job.objects.filter(id__in=ids).values_list("id", "state"))
+    free = [call for call in sent if call.job_id not in states]
+    deadlines = deadlines_of([call.tool for call in free]) if free else {}
+    lost = {
+        call.id
+        for call in free
+        if is_lost(call, deadline_seconds=deadlines.get(call.tool, 0), now=now)
+    }
+    owned = [call for call in sent if call.job_id in states]
+    return lost | {call.id for call in owned if states[call.job_id] != JobState.RUNNING}
 
 
 def waiting_count(*, cap: int = BADGE_CAP) -> CappedCount:

@@ -12,7 +12,7 @@ from console.acting import version_of
 from console.bodies import BodyView, body_view
 from console.formats import ago_text
 from console.forms import ConsoleForm, NoteField
-from console.queries.approvals import approval_rows, fate, state_now
+from console.queries.approvals import approval_rows, fate, state_now, uncertain_calls
 from console.queries.audit import acts_on
 from console.timeline import Step
 from console.untrusted import to_html
@@ -70,8 +70,8 @@ def approval_context(request: HttpRequest, row: Approval) -> dict[str, Any]:
     call = _call_of(row)
     continuation = continuation_of(approval_id=row.id)
     job = _job_of(row)
-    jobs = {job.id: job.state} if job else {}
-    what = fate(row, call, continuation, jobs, now=now)
+    lost = uncertain_calls([call] if call else [], now=now)
+    what = fate(row, call, continuation, uncertain=lost)
     tool = Tool.objects.filter(id=row.tool).first()
     last = last_approved_like(approval=row)
     replaced = Approval.objects.filter(id=row.supersedes_id).first() if row.supersedes_id else None

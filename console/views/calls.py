@@ -13,11 +13,12 @@ from console.acting import actor_of, refused
 from console.bodies import body_view
 from console.forms import ConsoleForm, NoteField
 from console.migrated import needs_migration
+from console.queries.approvals import uncertain_calls
 from console.queries.audit import acts_on
 from console.responses import Screen
 from console.views.approval_page import arguments_view
 from console.views.call_parts import target_of
-from console.views.job_page import call_state
+from console.views.job_page import state_shown
 from console.waking import store_of, wake_worker
 from console.words import act_text
 from kernel import clock
@@ -85,7 +86,7 @@ def _context(row: ToolCall, form: ResolveCallForm) -> dict[str, Any]:
         "row": row,
         "job": job,
         "invocation": None if job else Invocation.objects.filter(id=row.job_id).first(),
-        "state": call_state(row, job, now=clock.now()),
+        "state": state_shown(row, uncertain=uncertain_calls([row], now=clock.now())),
         "tool": tool,
         "target": target_of(tool) if tool else None,
         "arguments": arguments_view(row.arguments_text),

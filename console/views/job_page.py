@@ -1,5 +1,6 @@
 """What the page of one job shows: its steps, who waits for what, its input and result."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from console.acting import version_of
 from console.bodies import body_view
-from console.queries.approvals import is_uncertain
+from console.queries.approvals import uncertain_calls
 from console.queries.audit import acts_on
 from console.queries.jobs import StepParts, approvals_by_call, finished_seconds, job_steps
 from console.words import act_text
@@ -66,15 +67,17 @@ def job_context(row: Job) -> dict[str, Any]:
     """Everything templates/console/jobs/detail.html names."""
     now = clock.now()
     asked = approvals_by_call(row.id)
+    found = job_steps(row)
+    lost = uncertain_calls([call for parts in found for call in parts.calls], now=now)
     steps = [
         StepView(
             parts,
             [
-                CallView(call, call_state(call, row, now=now), asked.get(call.id, []))
+                CallView(call, state_shown(call, uncertain=lost), asked.get(call.id, []))
                 for call in parts.calls
             ],
         )
-        for parts in job_steps(row)
+        for parts in found
     ]
     pauses = list(Pause.objects.filter(scope__in=[GLOBAL, f"{ROUTE_PREFIX}{row.route_id}"]))
     return {
@@ -102,10 +105,9 @@ def _version(row: Job, steps: list[StepView]) -> str:
     return f"{version_of(max(moments))}-{len(steps)}"
 
 
-def call_state(call: ToolCall, job: Job | None, *, now: Any) -> str:
+def state_shown(call: ToolCall, *, uncertain: Set[str]) -> str:
     """The state of a call for people: `uncertain` is a state of its own."""
-    state = job.state if job else None
-    return "uncertain" if is_uncertain(call, state, now=now) else call.state
+    return "uncertain" if call.id in uncertain else call.state
 
 
 def heard_at(row: Job) -> Any:

@@ -1,12 +1,16 @@
 """Tool call rows: their ids, how they are read, locked and moved by compare-and-set (D3)."""
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from kernel import clock
 from kernel.errors import LostRace, NotFound
-from kernel.models import ToolCall
+from kernel.models import Tool, ToolCall
 from kernel.states import TOOL_CALL, CallState
 from kernel.transactions import reading, requires_transaction
+
+# A call without a job that has no answer this long after its tool's deadline lost its process.
+ANSWER_SECONDS = 30
 
 
 def id_of(*, job_id: str, step: int, index: int) -> str:
@@ -28,6 +32,22 @@ def calls_left_dispatching(*, job_id: str) -> list[ToolCall]:
 
 def _in_order(rows: Iterable[ToolCall]) -> list[ToolCall]:
     return sorted(rows, key=lambda row: (row.step, int(row.id.rpartition(".")[2])))
+
+
+@reading
+def deadlines_of(tool_ids: Iterable[str]) -> dict[str, int]:
+    """The deadlines of tools now, in seconds."""
+    rows = Tool.objects.filter(id__in=set(tool_ids))
+    return dict(rows.values_list("id", "deadline_seconds"))
+
+
+def is_lost(call: ToolCall, *, deadline_seconds: int, now: datetime) -> bool:
+    """Whether nobody waits any more for the answer of a sent call that no job owns (C9, D3).
+
+    Its process wrote down why, or took longer than the tool's deadline allows.
+    """
+    allowed = timedelta(seconds=deadline_seconds + ANSWER_SECONDS)
+    return bool(call.error_code) or now > call.updated_at + allowed
 
 
 @requires_transaction

@@ -49,7 +49,7 @@ from kernel.jobs.receipts import (
     receipt,
 )
 from kernel.jobs.tools import ANSWERED, NOT_SENT, ToolAnswer, call_tool
-from kernel.models import Approval, Invocation, Tool, ToolCall
+from kernel.models import Account, Approval, Invocation, Tool, ToolCall
 from kernel.runtime import Background, Database
 from kernel.states import ApprovalState, CallState
 from kernel.transactions import insert_new_in_tx, requires_transaction, transaction
@@ -67,8 +67,8 @@ def invoke(
     """Write down one call, once per (account, invocation_id), and ask a person where needed (C9).
 
     Nothing is sent. Returns the invocation and whether it is new. Conflict `invocation_conflict`
-    for other content under the same id; NotFound (no such tool in use); Forbidden `tool_forbidden`
-    (by its policy); InvalidInput (arguments), InvalidId. Unavailable without migration 0068.
+    for other content under the same id; NotFound (no such tool in use); Forbidden `account_closed`,
+    `tool_forbidden` (by its policy); InvalidInput (arguments), InvalidId. Unavailable without 0068.
     """
     schema.require(schema.AGENT_JOBS)
     check_id(invocation_id, field="invocation_id")
@@ -103,6 +103,8 @@ def _invoke(
                 next_action="Repeat the first call unchanged, or choose another invocation id.",
             )
         return invoked(known), False
+    if not Account.objects.filter(id=account_id, active=True).exists():
+        raise Forbidden(f"account {account_id} is closed", code="account_closed")
     tool, judged = _judged(tool_id, arguments_text)
     row = Invocation(
         id=new_id("inv"),

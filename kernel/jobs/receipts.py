@@ -1,18 +1,14 @@
 """What a direct invocation came to: one word, its journaled call, its question. Only reads (C9)."""
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 from kernel import clock
 from kernel.errors import NotFound
 from kernel.ids import check_id
-from kernel.jobs.calls import id_of
-from kernel.models import Approval, Invocation, Tool, ToolCall
+from kernel.jobs.calls import deadlines_of, id_of, is_lost
+from kernel.models import Approval, Invocation, ToolCall
 from kernel.states import ApprovalState, CallState
 from kernel.transactions import reading
-
-# A call that has no answer this long after the tool's own deadline has lost its process.
-ANSWER_SECONDS = 30
 
 WAITING, READY, RUNNING = "waiting", "ready", "running"
 DONE, FAILED, REFUSED, UNCERTAIN = "done", "failed", "refused", "uncertain"
@@ -72,16 +68,12 @@ def _state(call: ToolCall, approval: Approval | None) -> str:
         # A person refused it, or its grant was used too late; every other failure is its own.
         return REFUSED if call.error_code.startswith("approval_") else FAILED
     if call.state == CallState.DISPATCHING:
-        return UNCERTAIN if call.error_code or _is_overdue(call) else RUNNING
+        deadline = deadlines_of([call.tool]).get(call.tool, 0)
+        is_over = is_lost(call, deadline_seconds=deadline, now=clock.db_now())
+        return UNCERTAIN if is_over else RUNNING
     if approval is None or approval.state == ApprovalState.CONSUMED:
         return READY
     if approval.state == ApprovalState.OPEN:
         return WAITING
     usable = approval.state == ApprovalState.APPROVED and approval.expires_at > clock.db_now()
     return READY if usable else REFUSED
-
-
-def _is_overdue(call: ToolCall) -> bool:
-    deadline = Tool.objects.values_list("deadline_seconds", flat=True).filter(id=call.tool).first()
-    allowed = timedelta(seconds=(deadline or 0) + ANSWER_SECONDS)
-    return clock.db_now() > call.updated_at + allowed

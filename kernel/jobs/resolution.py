@@ -1,13 +1,17 @@
 """Uncertain tool calls: an operator says what happened, and the job goes on (D3)."""
 
 from collections.abc import Callable
-from datetime import timedelta
 
-from kernel import audit, clock
-from kernel.conf import conf
+from kernel import audit, clock, schema
 from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
 from kernel.ids import check_text
-from kernel.jobs.calls import calls_left_dispatching, locked_in_tx, move_in_tx
+from kernel.jobs.calls import (
+    calls_left_dispatching,
+    deadlines_of,
+    is_lost,
+    locked_in_tx,
+    move_in_tx,
+)
 from kernel.models import ToolCall
 from kernel.state import RuntimeStateStore
 from kernel.states import CallState, JobState, Waiting
@@ -24,8 +28,9 @@ def resolve_call(
 
     Audited. When it was the last uncertain call of a job that waits for it, the job goes on, in the
     same transaction. InvalidInput (`outcome`, `note`), NotFound, Conflict `in_flight` while its run
-    is alive, LostRace when it is not uncertain any more.
+    is alive, LostRace when it is not uncertain any more. Unavailable without migration 0068.
     """
+    schema.require(schema.AGENT_JOBS)
     if outcome not in (DONE, NOT_DONE):
         raise InvalidInput("outcome must be done or not_done", field="outcome")
     note = check_text(note, field="note", chars_max=NOTE_CHARS_MAX)
@@ -86,9 +91,9 @@ def _uncertain_job(*, call_id: str, store: RuntimeStateStore) -> str:
         raise LostRace(f"call {call_id} is {call.state} now", state=call.state)
     try:
         is_running = store.get(job_id=call.job_id).state == JobState.RUNNING
-    except NotFound:  # a direct invocation: it runs no longer than a job's lease
-        lease = timedelta(seconds=conf.job_lease_seconds)
-        is_running = call.updated_at + lease > clock.db_now()
+    except NotFound:  # a direct invocation: no lease says whether its process is alive
+        deadline = deadlines_of([call.tool]).get(call.tool, 0)
+        is_running = not is_lost(call, deadline_seconds=deadline, now=clock.db_now())
     if is_running:
         raise Conflict(
             "The call is on its way; its answer may still come.",

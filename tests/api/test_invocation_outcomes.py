@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from kernel import clock
+from kernel.errors import Conflict
 from kernel.jobs.journal import resolve_call
 from kernel.models import Approval, Tool, ToolCall
 from kernel.transactions import transaction
@@ -53,8 +54,6 @@ async def test_an_operator_ends_an_uncertain_call(
     await resume(auto)
 
     def resolve() -> None:
-        past = clock.now() - timedelta(hours=1)
-        ToolCall.objects.update(updated_at=past)
         call_id = ToolCall.objects.get().id
         resolve_call(call_id=call_id, outcome=outcome, note="I asked", actor=OPERATOR, store=STORE)
 
@@ -63,6 +62,22 @@ async def test_an_operator_ends_an_uncertain_call(
     assert (response.status_code, response.json()["state"]) == (200, state)
     assert response.json()["journal"]["note"] == "I asked"
     assert tool_server.count() == 1
+
+
+async def test_a_call_is_nobodys_to_resolve_before_its_tools_deadline_is_over(auto: Api) -> None:
+    await create(auto)
+    sent_at = clock.now() - timedelta(seconds=200)
+    await auto.look(lambda: Tool.objects.update(deadline_seconds=300))
+    await auto.look(lambda: ToolCall.objects.update(state="dispatching", updated_at=sent_at))
+
+    def resolve() -> str:
+        call_id = ToolCall.objects.get().id
+        with pytest.raises(Conflict) as refusal:
+            resolve_call(call_id=call_id, outcome="not_done", note="x", actor=OPERATOR, store=STORE)
+        return refusal.value.error_code
+
+    assert await auto.look(resolve) == "in_flight"
+    assert (await receipt(auto))["state"] == "running"
 
 
 async def test_a_tool_that_only_reads_may_be_asked_again(

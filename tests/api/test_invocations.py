@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernel import clock
-from kernel.models import Approval, AuditRow, Invocation, Pause, Tool, ToolCall
+from kernel.models import Account, Approval, AuditRow, Invocation, Pause, Tool, ToolCall
 from tests.api.agents import (
     ARGUMENTS,
     CALL,
@@ -49,6 +49,15 @@ async def test_an_invocation_is_written_down_once_and_nothing_is_sent(
     assert again.json()["journal"]["call_id"] == document["journal"]["call_id"]
     assert await auto.look(Invocation.objects.count) == 1
     assert tool_server.count() == 0
+
+
+async def test_a_closed_account_asks_for_no_new_call(auto: Api) -> None:
+    await create(auto)
+    await auto.look(lambda: Account.objects.update(active=False))
+    assert (await create(auto)).status_code == 200, "a repeat finds what was written"
+    response = await create(auto, invocation_id="call-2")
+    assert (response.status_code, error_of(response)["code"]) == (403, "account_closed")
+    assert await auto.look(Invocation.objects.count) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
 from pydantic import ConfigDict, Field
 
-from kernel import access, clock, schema
+from kernel import access, clock
 from kernel.access import Caller
 from kernel.api import documents, errors, lists
 from kernel.api.door import actor_of, bearer, caller_of, kernel_of
@@ -149,7 +149,6 @@ async def _signer(request: HttpRequest) -> Signer:
     An approval that does not exist and one of another account are the same to a stranger.
     """
     database = kernel_of(request).database
-    await database.in_tx(schema.require, name=schema.AGENT_JOBS)
     assert request.resolver_match is not None, "the address was resolved before"
     approval_id = str(request.resolver_match.kwargs["approval_id"])
     try:

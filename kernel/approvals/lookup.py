@@ -27,9 +27,13 @@ def continuation_of(*, approval_id: str) -> Continuation | None:
 
 @reading
 def approvals_of_job(*, job_id: str) -> list[Approval]:
-    """All questions of a job, oldest first; at most `job_approvals_count_max`."""
+    """All questions of a job, oldest first, without their arguments.
+
+    At most `job_approvals_count_max`.
+    """
     schema.require(schema.AGENT_JOBS)
-    return list(Approval.objects.filter(job_id=job_id).order_by("id")) if job_id else []
+    rows = Approval.objects.defer("arguments_text").filter(job_id=job_id)
+    return list(rows.order_by("id")) if job_id else []
 
 
 @reading

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernel import clock
 from kernel.approvals.arguments import Canonical, effect_sentence, final_arguments
-from kernel.approvals.policy import decide_policy
+from kernel.approvals.policy import APPROVAL, FORBIDDEN, decide_policy
 from kernel.approvals.requests import Question, open_in_tx, replace_in_tx
 from kernel.conf import conf
 from kernel.errors import Conflict, InvalidInput
@@ -21,7 +21,6 @@ from kernel.states import CallState
 from kernel.transactions import requires_transaction
 
 NO_TOOL = "unknown"
-AUTO, APPROVAL, FORBIDDEN = "auto", "approval", "forbidden"
 DRIFT = "The tool or its policy was changed after this was asked."
 
 

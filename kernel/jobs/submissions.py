@@ -3,15 +3,16 @@
 import json
 from typing import Any
 
-from kernel import approvals, audit, clock, schema
+from kernel import audit, schema
 from kernel.conf import conf
 from kernel.errors import Conflict, Forbidden, InvalidInput, NotFound, TooLarge
 from kernel.ids import check_id
+from kernel.jobs.journal import end_calls_in_tx
 from kernel.jobs.routes import AGENT, get_route
-from kernel.models import Account, Route, Service, ToolCall
+from kernel.models import Account, Route, Service
 from kernel.state import JobRecord, NewJob, RuntimeStateStore
-from kernel.states import CallState, JobState
-from kernel.transactions import reading, requires_transaction
+from kernel.states import JobState
+from kernel.transactions import reading
 
 INPUT_KINDS = ("prompt", "messages")
 ROLES = ("system", "user", "assistant")
@@ -67,15 +68,16 @@ def cancel_job(
 
     Its open questions, unused grants and unsent calls end in the same transaction (C8); a call that
     was sent stays uncertain until an operator resolves it. With `account_id`, another account's job
-    is NotFound. Conflict `job_finished`. A cancelled job stays so.
+    is NotFound. Conflict `job_finished`. A cancelled job stays so. Unavailable without 0068.
     """
+    schema.require(schema.AGENT_JOBS)
     if account_id and store.get(job_id=job_id).account_id != account_id:
         raise NotFound(f"no job {job_id}", job_id=job_id)
     return store.cancel(
         job_id=job_id,
         actor=actor,
         reason=reason,
-        also=lambda: end_open_work_in_tx(job_id=job_id, actor=actor, reason=reason),
+        also=lambda: end_calls_in_tx(job_id=job_id, actor=actor, code="cancelled", reason=reason),
     )
 
 
@@ -105,16 +107,6 @@ def resume_parked_job(
             next_action="Read the job: a decision or an operator resumes what waits.",
         )
     return store.get(job_id=job_id)
-
-
-@requires_transaction
-def end_open_work_in_tx(*, job_id: str, actor: audit.Actor, reason: str) -> None:
-    """Void a job's questions and grants, and fail its calls that were not sent (C8)."""
-    approvals.void_in_tx(job_id=job_id, actor=actor, reason=reason)
-    now = clock.db_now()
-    ToolCall.objects.filter(job_id=job_id, state=CallState.PROPOSED).update(
-        state=CallState.FAILED, error_code="cancelled", finished_at=now, updated_at=now
-    )
 
 
 @reading

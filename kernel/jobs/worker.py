@@ -183,14 +183,17 @@ class Worker:
             log.warning("job %s was not released: %s", job.id, type(error).__name__)
 
     async def _fail(self, run: Run, error: Exception) -> None:
-        code = error.error_code if isinstance(error, KernelError) else "internal"
+        # The job's account reads this: of a defect only its kind, the log has the rest.
+        code, text = "internal", type(error).__name__
+        if isinstance(error, KernelError):
+            code, text = error.error_code, error.message
         try:
             await self._database.in_tx(
                 self._store.finish,
                 fence=run.fence,
                 state=JobState.FAILED,
                 error_code=code,
-                error_text=f"{type(error).__name__}: {error}",
+                error_text=text,
                 also=run.ended(code, "The run ended with an error of this product."),
             )
         except (*FAILURES, LostRace) as second:
@@ -211,6 +214,9 @@ class Worker:
             except FAILURES as error:
                 # The next effect asks the database anyway, under the fence.
                 log.warning("leases were not renewed: %s", type(error).__name__)
+                continue
+            except Exception:
+                log.exception("renewing leases has a defect")
                 continue
             for fence in fences:
                 if fence.job_id not in held and (run := self._running.get(fence)):

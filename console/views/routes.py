@@ -21,7 +21,7 @@ from console.words import act_text, changes_of
 from kernel.errors import NotFound
 from kernel.ids import is_id
 from kernel.jobs import registry, routes
-from kernel.jobs.routes import tools_of
+from kernel.jobs.routes import INSTRUCTIONS_CHARS_MAX, tools_of
 from kernel.models import Pause, Route
 from kernel.schema import AGENT_JOBS
 from kernel.state.pauses import ROUTE_PREFIX
@@ -44,7 +44,7 @@ class RouteForm(ConsoleForm):
     instructions = forms.CharField(
         label=gettext_lazy("Instructions"),
         required=False,
-        max_length=20_000,
+        max_length=INSTRUCTIONS_CHARS_MAX,
         widget=forms.Textarea(attrs={"rows": 5, "class": "input", "data-keep": ""}),
         help_text=gettext_lazy("The system message of every run."),
     )

@@ -65,7 +65,7 @@ class ToolForm(ConsoleForm):
 
     description = forms.CharField(
         label=gettext_lazy("Description"),
-        max_length=4000,
+        max_length=registry.DESCRIPTION_CHARS_MAX,
         required=False,
         widget=forms.Textarea(attrs={"rows": 2, "class": "input"}),
         help_text=gettext_lazy("What the model reads."),
@@ -75,7 +75,7 @@ class ToolForm(ConsoleForm):
     )
     url = forms.CharField(
         label=gettext_lazy("Address"),
-        max_length=1000,
+        max_length=registry.URL_CHARS_MAX,
         help_text=gettext_lazy(
             "For example https://shop.example/orders/{order_id}/refunds. {name} takes an argument;"
             " never in the host."
@@ -95,7 +95,7 @@ class ToolForm(ConsoleForm):
     )
     effect = forms.CharField(
         label=gettext_lazy("Effect in words"),
-        max_length=500,
+        max_length=registry.EFFECT_CHARS_MAX,
         required=False,
         help_text=gettext_lazy(
             "The sentence an approver reads first: Refund {amount} EUR on order {order_id}."
@@ -104,16 +104,22 @@ class ToolForm(ConsoleForm):
     side_effect = forms.BooleanField(
         label=gettext_lazy("It changes something outside: never sent twice"), required=False
     )
-    idempotency_header = forms.CharField(label=gettext_lazy("Key header"), max_length=80)
+    idempotency_header = forms.CharField(
+        label=gettext_lazy("Key header"), max_length=registry.HEADER_CHARS_MAX
+    )
     secret_env = forms.CharField(
         label=gettext_lazy("Secret variable"),
         max_length=120,
         required=False,
         help_text=gettext_lazy("Name of an environment variable, never the secret itself."),
     )
-    secret_header = forms.CharField(label=gettext_lazy("Secret header"), max_length=80)
+    secret_header = forms.CharField(
+        label=gettext_lazy("Secret header"), max_length=registry.HEADER_CHARS_MAX
+    )
     deadline_seconds = forms.IntegerField(
-        label=gettext_lazy("Deadline in seconds"), min_value=1, max_value=3600
+        label=gettext_lazy("Deadline in seconds"),
+        min_value=1,
+        max_value=registry.DEADLINE_SECONDS_MAX,
     )
     body_bytes_max = forms.IntegerField(
         label=gettext_lazy("Largest answer in bytes"),

@@ -77,10 +77,17 @@ class Client:
         return self.call("GET", f"/usage/v1/requests/{operation_id}/result")
 
     def call(
-        self, method: str, path: str, body: bytes | None = None, operation_id: str = ""
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        operation_id: str = "",
+        *,
+        headers: dict[str, str] | None = None,
     ) -> Answer:
-        """One request; an Answer in any case."""
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        """One request; an Answer in any case. `headers` in place of the token's."""
+        headers = headers or {"Authorization": f"Bearer {self._token}"}
+        headers = {**headers, "Content-Type": "application/json"}
         if operation_id:
             headers["Idempotency-Key"] = operation_id
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_SECONDS)

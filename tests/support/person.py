@@ -26,9 +26,11 @@ class Person:
     ) -> None:
         self._http.close()
 
-    def sign_in(self) -> None:
-        """As the first administrator, with the tests' password."""
-        self.send("/sign-in/", "", username="admin", password=SYNTHETIC["BAILING_ADMIN_PASSWORD"])
+    def sign_in(
+        self, name: str = "admin", password: str = SYNTHETIC["BAILING_ADMIN_PASSWORD"]
+    ) -> None:
+        """As the first administrator, with the tests' password, or as somebody else."""
+        self.send("/sign-in/", "", username=name, password=password)
 
     def page(self, path: str) -> str:
         """The HTML of a page that is there."""
@@ -38,11 +40,19 @@ class Person:
 
     def send(self, path: str, action: str, **fields: Any) -> None:
         """Send the form with this action (any, when '') that a page shows; expects a redirect."""
+        answer = self.post(action or path, self.hidden(path, action), **fields)
+        assert answer.status_code in (302, 303), (answer.status_code, answer.text[:2000])
+
+    def hidden(self, path: str, action: str) -> dict[str, str]:
+        """The hidden fields of the form with this action (any, when '') that a page shows."""
         form = _Form(action)
         form.feed(self.page(path))
         assert form.found, f"{path} has no form for {action}"
-        answer = self._http.post(action or path, data={**form.hidden, **fields})
-        assert answer.status_code in (302, 303), (answer.status_code, answer.text[:2000])
+        return form.hidden
+
+    def post(self, address: str, hidden: dict[str, str], **fields: Any) -> httpx.Response:
+        """Send a form as it was rendered, with these values typed in; whatever it answers."""
+        return self._http.post(address, data={**hidden, **fields})
 
 
 class _Form(HTMLParser):

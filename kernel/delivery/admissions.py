@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from django.db.models import CharField, Value
+from django.db.models.functions import Concat
+
 from kernel import audit
-from kernel.delivery.dead_letters import KIND, identity_of
+from kernel.delivery.dead_letters import IDENTITY, KIND, identity_of
 from kernel.errors import Conflict
 from kernel.models import DeadLetterReplay
 from kernel.transactions import requires_transaction
@@ -43,10 +46,8 @@ class Letter:
 @requires_transaction
 def note_in_tx(admitted: Mapping[str, str], *, actor: audit.Actor, reason: str) -> None:
     """Audit the admissions, and write the identity where a row from before 0067 has none."""
-    for one in DeadLetterReplay.objects.filter(id__in=list(admitted), replay_identity=None):
-        DeadLetterReplay.objects.filter(id=one.id, replay_identity=None).update(
-            replay_identity=identity_of(one.id)
-        )
+    unnamed = DeadLetterReplay.objects.filter(id__in=list(admitted), replay_identity=None)
+    unnamed.update(replay_identity=Concat(Value(IDENTITY), "id", output_field=CharField()))
     audit.append_all_in_tx(
         actor=actor,
         action=REPLAYED,

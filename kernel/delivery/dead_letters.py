@@ -24,6 +24,7 @@ from kernel.transactions import insert_new_in_tx, requires_transaction, transact
 KIND = "dead_letter"
 NATIVE, EXECUTOR = "native", "executor"
 ID_CHARS_MAX = 64
+IDENTITY, ADMISSION = "replay.", "ntf_"
 FAILED_AGAIN = "dead_letter.failed_again"
 REASON_CHARS_MAX = 1000
 RECORDER = audit.Actor("system", "delivery")
@@ -220,15 +221,15 @@ def is_counted_in_tx(dead_letter_id: str) -> bool:
 
 def identity_of(dead_letter_id: str) -> str:
     """The key of its one admission (F5)."""
-    return f"replay.{dead_letter_id}"
+    return f"{IDENTITY}{dead_letter_id}"
 
 
 def admission_id_of(dead_letter_id: str) -> str:
     """The id of the notification that replays a native dead letter: always the same one."""
-    plain = f"ntf_{dead_letter_id}"
+    plain = f"{ADMISSION}{dead_letter_id}"
     if len(plain) <= ID_CHARS_MAX:
         return plain
-    return f"ntf_{hashlib.sha256(dead_letter_id.encode()).hexdigest()[:40]}"
+    return f"{ADMISSION}{hashlib.sha256(dead_letter_id.encode()).hexdigest()[:40]}"
 
 
 @requires_transaction

@@ -11,13 +11,10 @@ A repeat after a lost acknowledgement finds the admission and finishes what is m
 Lock order: the job (executor), then dead letters by id, then notifications, then groups.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from django.db import IntegrityError
-
 from kernel import audit, clock, outbox, schema
-from kernel.conf import MIB
 from kernel.delivery.admissions import (
     ALREADY,
     QUEUED,
@@ -37,17 +34,17 @@ from kernel.delivery.dead_letters import (
     count_open_in_tx,
     no_dead_letter,
 )
-from kernel.errors import KernelError, Refused, RetryTransaction, Unavailable
+from kernel.delivery.natives import insert_natives_in_tx
+from kernel.errors import KernelError, Refused, Unavailable
 from kernel.models import DeadLetter, DeadLetterReplay, Notification
 from kernel.state import RuntimeStateStore
 from kernel.states import DEAD_LETTER, DeadLetterState, NotificationState
-from kernel.transactions import reading, requires_transaction, transaction
+from kernel.transactions import reading, transaction
 
-ADMIT_ROWS = 50  # contents of as many dead letters are in memory at once
+ADMIT_ROWS = 200  # of one transaction
 NOT_ENDED = frozenset(
     {NotificationState.QUEUED, NotificationState.SENDING, NotificationState.WITH_EXECUTOR}
 )
-STATEMENT_BYTES = 2 * MIB
 
 Outcome = Replayed | KernelError
 
@@ -163,71 +160,29 @@ def _read(*, ids: Sequence[str], account_id: str) -> dict[str, Letter]:
 @transaction
 def _admit_natives(*, ids: Sequence[str], actor: audit.Actor, reason: str) -> dict[str, Outcome]:
     """Insert the notifications that are not there yet; the dead letters stay locked meanwhile."""
-    letters = list(DeadLetter.objects.select_for_update().filter(id__in=ids).order_by("id"))
-    names = {one.id: admission_id_of(one.id) for one in letters}
-    known = _states_of([*names.values(), *(one.notification_id for one in letters)])
+    rows = DeadLetter.objects.select_for_update().filter(id__in=ids).order_by("id")
+    letters = list(rows.values_list("id", "state", "notification_id", "event"))
+    names = {letter_id: admission_id_of(letter_id) for letter_id, *_ in letters}
+    known = _states_of([*names.values(), *(one[2] for one in letters)])
     outcomes: dict[str, Outcome] = {}
-    new = []
-    for letter in letters:
-        name = names[letter.id]
-        if name in known or letter.state == DeadLetterState.RESOLVED:
-            outcomes[letter.id] = replayed(letter.id, _told(known.get(name)), name)
-        elif letter.state == DeadLetterState.ARCHIVED:
-            outcomes[letter.id] = archived(letter.id)
-        elif known.get(letter.notification_id, ("", 0))[0] in NOT_ENDED:
-            outcomes[letter.id] = not_admitted(letter.id, letter.notification_id)
+    new: dict[str, list[str]] = {}
+    for letter_id, state, original_id, event in letters:
+        name = names[letter_id]
+        if name in known or state == DeadLetterState.RESOLVED:
+            outcomes[letter_id] = replayed(letter_id, _told(known.get(name)), name)
+        elif state == DeadLetterState.ARCHIVED:
+            outcomes[letter_id] = archived(letter_id)
+        elif known.get(original_id, ("", 0))[0] in NOT_ENDED:
+            outcomes[letter_id] = not_admitted(letter_id, original_id)
         else:
-            outcomes[letter.id] = replayed(letter.id, QUEUED, name)
-            new.append(letter)
+            outcomes[letter_id] = replayed(letter_id, QUEUED, name)
+            new.setdefault(outbox.kind_of(event), []).append(letter_id)
+    for kind, found in sorted(new.items()):
+        insert_natives_in_tx(ids=found, kind=kind)
     if new:
-        _insert_natives_in_tx(new, names)
-        note_in_tx({one.id: names[one.id] for one in new}, actor=actor, reason=reason)
+        admitted = {one: names[one] for found in new.values() for one in found}
+        note_in_tx(admitted, actor=actor, reason=reason)
     return outcomes
-
-
-@requires_transaction
-def _insert_natives_in_tx(letters: Sequence[DeadLetter], names: Mapping[str, str]) -> None:
-    now = clock.db_now()
-    rows = [
-        Notification(
-            id=names[one.id],
-            account_id=one.account_id,
-            kind=outbox.kind_of(one.event),
-            channel=one.channel,
-            sender=one.sender,
-            recipient=one.recipient,
-            request_id=one.request_id,
-            job_id=one.job_id,
-            content=bytes(one.content),
-            content_type=one.content_type or "application/json",
-            state=NotificationState.QUEUED,
-            due_at=now,
-            created_at=now,
-            updated_at=now,
-            event=one.event,
-            destination_id=one.destination_id,
-            replay_of_id=one.id,
-        )
-        for one in letters
-    ]
-    for batch in _by_size(rows):
-        try:
-            Notification.objects.bulk_create(batch)
-        except IntegrityError as error:  # its key was taken meanwhile: look again
-            raise RetryTransaction("a replay met another") from error
-
-
-def _by_size(rows: Sequence[Notification]) -> Iterator[list[Notification]]:
-    """The rows in statements that a server takes."""
-    batch: list[Notification] = []
-    size = 0
-    for row in rows:
-        if batch and size + len(row.content) > STATEMENT_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(row)
-        size += len(row.content)
-    yield batch
 
 
 @reading

@@ -59,6 +59,7 @@ async def test_the_first_tick_starts_every_pass_and_later_ones_wait(kernel_db: N
             "continuations",
             "job_recovery",
             "notification_recovery",
+            "operations",
             "receipts",
         }
         assert all(row.owner == kernel.owner and not row.running for row in rows.values())

@@ -3,6 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
+from django.db.models import CharField, Value
+from django.db.models.functions import Concat
+
 from kernel import clock, operations
 from kernel.ids import new_id
 from kernel.models import (
@@ -45,7 +48,10 @@ def many(
             )
             for one in ids[start : start + 500]
         )
-    DeadLetterReplay.objects.filter(id__gte=min(ids), kind=None).update(kind="native")
+    DeadLetterReplay.objects.filter(id__gte=min(ids), kind=None).update(
+        kind="native",
+        replay_identity=Concat(Value("replay."), "id", output_field=CharField()),
+    )
     group, _ = DeadLetterGroup.objects.get_or_create(
         fingerprint=fingerprint, defaults={"first_seen_at": now, "last_seen_at": now}
     )

@@ -28,14 +28,26 @@ MODELS: tuple[type[Model], ...] = (
     models.Request,
     models.Body,
     models.LedgerRow,
+    models.Approval,
+    models.Continuation,
+    models.Job,
+    models.ToolCall,
+    models.Tool,
+    models.Route,
+    models.Notification,
+    models.DeadLetter,
     models.Token,
     models.AuditRow,
     models.PassStatus,
     models.CheckReport,
     models.SchemaStep,
 )
-# Hashes of secrets, fences and the bytes of bodies have no business on a page.
-HIDDEN = frozenset({"secret_sha256", "fence_token", "act_key"})
+# Hashes of secrets, fences and the bytes of bodies have no business on a page; nor has what the
+# screens show masked: arguments, a job's texts, a tool's answer, addresses that may hold a key.
+HIDDEN = frozenset(
+    {"secret_sha256", "fence_token", "act_key", "recipient"}
+    | {"arguments_text", "input_text", "result_text", "response_text"}
+)
 
 
 class ReachedPaginator(Paginator):

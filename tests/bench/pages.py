@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,6 +10,7 @@ from datetime import timedelta
 from django.contrib.admin import AdminSite, ModelAdmin
 from django.contrib.auth.models import User
 from django.db import connection
+from django.db.models import Model
 from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 
@@ -72,14 +73,15 @@ def measure(server: Server, *, count: int, small: int, times: int) -> Result:
         found = []
         for page_name in tables[0][2]:
             calls = max(times // 5, 2) if page_name == STOCK else times
-            found += _alternate(page_name, tables, calls)
+            found += alternate(page_name, tables, calls)
         connection.close()
     return Result(found, spent)
 
 
-def _alternate(
+def alternate(
     page_name: str, tables: list[tuple[str, int, dict[str, Open]]], times: int
 ) -> list[Page]:
+    """One page at each size, `times` calls each, in turns. `tables`: schema, rows, openers."""
     pages = []
     for schema, size, openers in tables:
         rows.choose(schema)
@@ -125,11 +127,15 @@ def _openers() -> dict[str, Open]:
         "Requests, one account, failed (1 in 1,900)": "/requests/?account=account-7&state=failed",
         "Home": "/",
     }
-    openers = {name: _get(client, address) for name, address in addresses.items()}
-    return {**openers, STOCK: _stock_admin(user)}
+    openers = {name: get(client, address) for name, address in addresses.items()}
+    columns = ("id", "account_id", "service_id", "result_state", "billing_state", "updated_at")
+    stock = stock_admin(user, model=Request, columns=columns, newest_by="updated_at")
+    return {**openers, STOCK: stock}
 
 
-def _get(client: Client, address: str) -> Open:
+def get(client: Client, address: str) -> Open:
+    """Opens one address; RuntimeError unless it answers 200."""
+
     def open_page() -> None:
         answer = client.get(address)
         if answer.status_code != 200:
@@ -138,20 +144,19 @@ def _get(client: Client, address: str) -> Open:
     return open_page
 
 
-class _StockAdmin(ModelAdmin):
-    """What one gets by registering the model: the same columns, order and page size."""
+def stock_admin(user: User, *, model: type[Model], columns: Sequence[str], newest_by: str) -> Open:
+    """What one gets by registering the model: the same columns, order and page size as ours."""
 
-    list_display = ("id", "account_id", "service_id", "result_state", "billing_state", "updated_at")
-    ordering = ("-updated_at", "-id")
-    list_per_page = 50
+    class StockAdmin(ModelAdmin):
+        list_display = columns
+        ordering = (f"-{newest_by}", "-id")
+        list_per_page = 50
 
-
-def _stock_admin(user: User) -> Open:
-    admin = _StockAdmin(Request, AdminSite())
+    admin = StockAdmin(model, AdminSite())
     factory = RequestFactory()
 
     def open_page() -> None:
-        request = factory.get("/admin/kernel/request/", SERVER_NAME="localhost")
+        request = factory.get("/admin/", SERVER_NAME="localhost")
         request.user = user
         admin.changelist_view(request).render()
 

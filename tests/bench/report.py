@@ -5,7 +5,8 @@ import statistics
 from tests.bench import gateway, pages, settlement, start, streams
 
 
-def _verdict(what: str, target: str, measured: str, met: bool) -> str:
+def verdict(what: str, target: str, measured: str, met: bool) -> str:
+    """One line: what, its target, the figure, met or missed."""
     return f"- {what}: target {target}, measured **{measured}** - {'met' if met else 'missed'}."
 
 
@@ -16,7 +17,7 @@ def gateway_text(found: list[gateway.Row]) -> str:
     if row := at.get((0, 32)):
         target = gateway.TARGET_PER_SECOND
         lines.append(
-            _verdict(
+            verdict(
                 "Requests per second, 32 at once, instant provider",
                 f"{target}",
                 f"{row.rate:,.0f}",
@@ -26,7 +27,7 @@ def gateway_text(found: list[gateway.Row]) -> str:
     if row := at.get((100, 8)):
         added = gateway.TARGET_ADDED_MS
         lines.append(
-            _verdict(
+            verdict(
                 "Added p50, 8 at once, provider taking 100 ms",
                 f"{added} ms",
                 f"{row.added_p50:.1f} ms",
@@ -61,14 +62,14 @@ def streams_text(got: streams.Result) -> str:
     """What became of the streams, and their memory."""
     growth = (got.memory_peak_mib - got.memory_before_mib) * 1024 / got.streams
     met = got.open_peak == got.settled == got.streams and got.whole == got.streams - got.left
-    verdict = _verdict(
+    found = verdict(
         "Streams open at once in one process, 30 % of the clients leaving",
         f"{got.streams:,}, all saved and settled",
         f"{got.open_peak:,} open, {got.settled:,} saved and settled",
         met,
     )
     return (
-        f"## Streams\n\n{verdict}\n\n"
+        f"## Streams\n\n{found}\n\n"
         f"{got.streams:,} streams were opened; {got.open_peak:,} of them were open at the same"
         f" moment, {got.opening_seconds:.0f} s after the first was asked for."
         f" Then {got.left:,} clients left; {got.whole:,} read their stream to the end."
@@ -83,14 +84,14 @@ def settlement_text(got: settlement.Result) -> str:
     """Requests settled per second and where the time goes."""
     rate, target = statistics.median(got.per_second), settlement.TARGET_PER_SECOND
     tenth = statistics.quantiles(got.page_ms, n=10)[0]
-    verdict = _verdict(
+    found = verdict(
         "Requests settled per second, pages of 50, one process",
         f"{target:,}",
         f"{rate:,.0f}",
         rate >= target,
     )
     return (
-        f"## Settlement\n\n{verdict}\n\n"
+        f"## Settlement\n\n{found}\n\n"
         f"{got.rows:,} pending requests of one account; ledger rows, requests and account in one"
         f" transaction per page, {got.queries_per_page} statements. Rounds, each on a fresh schema:"
         f" {', '.join(f'{one:,.0f}' for one in got.per_second)} per second. A page takes"
@@ -116,13 +117,13 @@ def pages_text(got: pages.Result) -> str:
     lines = [
         "## Pages",
         "",
-        _verdict(
+        verdict(
             f"Server's p95 at {large:,} requests, slowest page ({slowest.name})",
             f"{pages.TARGET_MS} ms",
             f"{p95:.0f} ms (best {slowest.best:.0f} ms)",
             p95 <= pages.TARGET_MS,
         ),
-        _verdict(
+        verdict(
             "Statements per page",
             f"at most {pages.QUERIES_MAX}, the same at both sizes",
             f"at most {most}, {'the same' if steady else 'not the same'}",
@@ -144,7 +145,7 @@ def pages_text(got: pages.Result) -> str:
         few, many = at[name, small], at[name, large]
         queries = f"{few.queries}" + (f"→{many.queries}" if few.queries != many.queries else "")
         lines.append(
-            f"| {name} | {_spans(few)} | {_spans(many)} | {many.best / few.best:.2f}"
+            f"| {name} | {spans(few)} | {spans(many)} | {many.best / few.best:.2f}"
             f" | {many.percentile(0.5) / few.percentile(0.5):.2f}"
             f" | {min(many.database_ms):.1f} / {statistics.median(many.database_ms):.1f}"
             f" | {queries} |"
@@ -152,21 +153,22 @@ def pages_text(got: pages.Result) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _spans(page: pages.Page) -> str:
+def spans(page: pages.Page) -> str:
+    """Milliseconds of a page: best / p50 / p95."""
     return f"{page.best:.0f} / {page.percentile(0.5):.0f} / {page.percentile(0.95):.0f}"
 
 
 def start_text(got: start.Result) -> str:
     """Seconds to ready."""
     middle, target = statistics.median(got.embedded), start.TARGET_SECONDS
-    verdict = _verdict(
+    line = verdict(
         "Second start of `manage.py standalone` to ready, embedded file",
         f"{target} s",
         f"{middle:.1f} s",
         middle <= target,
     )
     seconds = ", ".join(f"{one:.1f}" for one in got.embedded)
-    lines = ["## Start", "", verdict, "", f"Embedded file: {seconds} s."]
+    lines = ["## Start", "", line, "", f"Embedded file: {seconds} s."]
     if got.server:
         seconds = ", ".join(f"{one:.1f}" for one in got.server)
         lines[-1] += f" Database server: {seconds} s."

@@ -6,12 +6,12 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 from django.db import connection
+from django.db.models import Model
 
 from kernel import clock, schema
 from kernel.models import Request
 from tests.support.mariadb_server import Server
 
-TABLE = Request._meta.db_table
 SPREAD = timedelta(days=89)
 ACCOUNTS = 19
 BATCH_ROWS = 50_000
@@ -51,20 +51,37 @@ def fill(*, pattern: Request, rows: int, columns: Mapping[str, str]) -> None:
     `columns` holds SQL by column, with `n` for the number of the copy. Ids are unique and times
     rise with them over the last 90 days, as in a table that grew.
     """
-    start = clock.db_now() - SPREAD - timedelta(days=1)
-    step = SPREAD // rows // timedelta(microseconds=1)
-    at = f"TIMESTAMP('{start:%Y-%m-%d %H:%M:%S}') + INTERVAL n * {step} MICROSECOND"
     made = {
         "id": "CONCAT('req_copy', LPAD(n, 9, '0'))",
         "operation_id": "CONCAT('copy-', n)",
-        **dict.fromkeys(("admitted_at", "dispatched_at", "result_at", "updated_at"), at),
+        **dict.fromkeys(
+            ("admitted_at", "dispatched_at", "result_at", "updated_at"), rising(rows=rows)
+        ),
         **columns,
     }
-    names = [field.column for field in Request._meta.concrete_fields]
-    values = ", ".join(made.get(name, f"pattern.{name}") for name in names)
+    copy(model=Request, key=pattern.id, rows=rows, columns=made)
+
+
+def rising(*, rows: int) -> str:
+    """SQL of a moment that rises with `n` over the last 90 days."""
+    start = clock.db_now() - SPREAD - timedelta(days=1)
+    step = SPREAD // rows // timedelta(microseconds=1)
+    return f"(TIMESTAMP('{start:%Y-%m-%d %H:%M:%S}') + INTERVAL n * {step} MICROSECOND)"
+
+
+def copy(
+    *, model: type[Model], key: str, rows: int, columns: Mapping[str, str], where: str = "TRUE"
+) -> None:
+    """Replace the table's rows by copies of the row with this key: one per n below `rows`.
+
+    `columns` as in `fill`; `where` is SQL that may leave numbers out.
+    """
+    table, primary = model._meta.db_table, model._meta.pk.column
+    names = [field.column for field in model._meta.concrete_fields]
+    values = ", ".join(columns.get(name, f"pattern.{name}") for name in names)
     _execute(
-        f"CREATE TABLE bench_pattern AS SELECT * FROM {TABLE} WHERE id = '{pattern.id}'",
-        f"TRUNCATE {TABLE}",
+        f"CREATE TABLE bench_pattern AS SELECT * FROM {table} WHERE {primary} = '{key}'",
+        f"TRUNCATE {table}",
         "CREATE TABLE bench_numbers (n INT PRIMARY KEY)",
         "INSERT INTO bench_numbers VALUES (0)",
     )
@@ -74,11 +91,11 @@ def fill(*, pattern: Request, rows: int, columns: Mapping[str, str]) -> None:
         made_rows *= 2
     for first in range(0, rows, BATCH_ROWS):  # by rising keys: pages fill up one after another
         _execute(
-            f"INSERT INTO {TABLE} ({', '.join(names)}) SELECT {values} FROM bench_numbers"
+            f"INSERT INTO {table} ({', '.join(names)}) SELECT {values} FROM bench_numbers"
             " STRAIGHT_JOIN bench_pattern AS pattern"
-            f" WHERE n >= {first} AND n < {min(first + BATCH_ROWS, rows)}"
+            f" WHERE n >= {first} AND n < {min(first + BATCH_ROWS, rows)} AND {where}"
         )
-    _execute(f"ANALYZE TABLE {TABLE}", "DROP TABLE bench_numbers, bench_pattern")
+    _execute(f"ANALYZE TABLE {table}", "DROP TABLE bench_numbers, bench_pattern")
 
 
 def _execute(*statements: str) -> None:

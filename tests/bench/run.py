@@ -10,12 +10,15 @@ django.setup()
 from django.db import connections  # noqa: E402  - Django must be set up first
 
 from tests.bench import (  # noqa: E402
+    desk,
     gateway,
     pages,
     report,
     settlement,
     start,
     streams,
+    work,
+    work_report,
 )
 from tests.bench.noise import stamped  # noqa: E402
 from tests.support.mariadb_server import Server  # noqa: E402
@@ -35,6 +38,13 @@ class Size:
     latencies_ms: tuple[int, ...] = gateway.LATENCIES_MS
     gateway_rounds: int = 3
     gateway_seconds: float = 4.0
+    work_seconds: float = 5.0
+    decisions: int = 100
+    steps: int = 100
+    waiting: int = 20_000
+    queued: int = 50_000
+    approvals: int = 200_000
+    few_approvals: int = 2000
 
 
 WHOLE = Size()
@@ -49,12 +59,19 @@ QUICK = Size(
     latencies_ms=(0,),
     gateway_rounds=1,
     gateway_seconds=1.2,
+    work_seconds=0.6,
+    decisions=5,
+    steps=10,
+    waiting=3000,
+    queued=10_000,
+    approvals=20_000,
 )
 QUICK_ROWS = 20_000
 QUICK_LEAVES_OUT = (
-    f"Quick: {QUICK_ROWS:,} requests instead of 1,000,000 in the table, {QUICK.streams} streams"
-    " instead of 1,000, one round of each measurement, one start on the embedded file only, no"
-    " provider that takes 100 ms, no look at the noise. Nothing is written."
+    f"Quick: {QUICK_ROWS:,} requests instead of 1,000,000 in the table, {QUICK.approvals:,}"
+    f" approvals instead of {WHOLE.approvals:,}, {QUICK.streams} streams instead of 1,000, one"
+    " round of each measurement, one start on the embedded file only, no provider that takes"
+    " 100 ms, no look at the noise. Nothing is written."
 )
 
 
@@ -78,6 +95,24 @@ def sections(server: Server, *, quick: bool, rows: int, only: str) -> Iterator[t
                 latencies=size.latencies_ms,
                 rounds=size.gateway_rounds,
                 seconds=size.gateway_seconds,
+            )
+        ),
+        "decisions": lambda: work_report.decisions_text(
+            work.measure(
+                server,
+                seconds=size.work_seconds,
+                times=size.decisions,
+                steps=size.steps,
+                waiting=size.waiting,
+                queued=size.queued,
+            )
+        ),
+        "approvals": lambda: work_report.approvals_text(
+            desk.measure(
+                server,
+                count=size.approvals,
+                small=size.few_approvals,
+                times=size.page_times,
             )
         ),
     }

@@ -1,6 +1,6 @@
 """The benchmark's document: one section is replaced, the others stay; a missed target says so."""
 
-from tests.bench import document, report, settlement, streams
+from tests.bench import desk, document, load, pages, report, settlement, streams, work, work_report
 
 HEAD = document.head(machine="2 cores", server="MariaDB")
 
@@ -34,3 +34,35 @@ def test_one_stream_that_was_not_settled_misses_the_target() -> None:
     assert "missed" not in report.streams_text(good)
     lost = streams.Result(streams=10, settled=9, **whole, **memory)
     assert "missed" in report.streams_text(lost)
+
+
+def decisions(span_ms: float) -> work.Result:
+    """Everything measured takes `span_ms`."""
+    spans = [span_ms] * 20
+    return work.Result(
+        http=[work.Decided(clients, load.Load(1.0, spans), 2.0) for clients in work.CLIENTS],
+        ways={name: work.Timed(34, spans) for name in ("form", "verb", "plain")},
+        steps=work.Steps(spans, 0.1, 0.1, 5.0, 70.0, 8.0),
+        claims=[work.Claims(limit, span_ms / 1000, spans * 20, 400, 2.0) for limit in (1, 8)],
+    )
+
+
+def test_each_target_of_the_decisions_is_judged() -> None:
+    slow, quick = (work_report.decisions_text(decisions(span)) for span in (1100.0, 5.0))
+    assert (slow.count("missed"), slow.count("- met")) == (5, 0)
+    assert (quick.count("missed"), quick.count("- met")) == (0, 5)
+
+
+def approvals(*, large_ms: float, statements: int) -> desk.Result:
+    """One page of ours at both sizes, and the stock list, which has no target."""
+    few, many = (pages.Page("Open", rows, 6, [10.0] * 9) for rows in (2_000, 200_000))
+    many.spans_ms, many.queries = [large_ms] * 9, statements
+    stock = [pages.Page(pages.STOCK, rows, 30, [rows * 1.0] * 9) for rows in (2_000, 200_000)]
+    found = [few, many, *stock]
+    return desk.Result(found, 60.0, {(page.name, page.rows): 300 for page in found})
+
+
+def test_a_list_that_grows_with_its_table_misses_the_target() -> None:
+    assert "missed" not in work_report.approvals_text(approvals(large_ms=12.9, statements=6))
+    assert "missed" in work_report.approvals_text(approvals(large_ms=13.1, statements=6))
+    assert "missed" in work_report.approvals_text(approvals(large_ms=10.0, statements=7))

@@ -10,8 +10,8 @@ from django.urls import NoReverseMatch, reverse
 from console import admin as console_admin
 from console.admin import MODELS, raw_rows
 from kernel import access
-from kernel.models import Request, Token
-from tests.support import lives
+from kernel.models import Approval, DeadLetter, Job, Notification, Request, Token, ToolCall
+from tests.support import lives, work_data
 from tests.support.pages import policy_faults
 
 
@@ -100,6 +100,22 @@ def test_hashes_of_secrets_fences_and_bodies_are_left_out(staff, rows):
     assert token.name in page and token.secret_sha256 not in page
     fence = Request.objects.first().fence_token
     assert fence and fence not in staff.get(page_of(Request, "change", rows[0].pk)).text
+
+
+def test_what_the_screens_show_masked_is_left_out(staff, db):
+    lives.open_account(work_data.ACCOUNT)
+    lives.add_service("gpt-main")
+    work_data.tools_and_routes()
+    headers = {"Authorization": f"Bearer {work_data.SECRET}"}
+    asked = work_data.refund("order-7", headers=headers)
+    assert work_data.SECRET in Approval.objects.get().arguments_text
+    for model in (Approval, ToolCall, Job):
+        row = model.objects.get()
+        text = staff.get(page_of(model)).text + staff.get(page_of(model, "change", row.pk)).text
+        assert asked.job_id in text and work_data.SECRET not in text
+    for model in (Notification, DeadLetter):
+        shown = {field.name for field in raw_rows._registry[model]._shown()}
+        assert "recipient" not in shown and "content" not in shown
 
 
 @pytest.mark.parametrize("role", ["viewer", "approver", "operator"])

@@ -22,7 +22,6 @@ from kernel.errors import Conflict, LostRace
 from kernel.jobs.calls import locked_in_tx, move_in_tx
 from kernel.jobs.conversation import audit_view
 from kernel.jobs.proposals import APPROVAL, judge
-from kernel.jobs.resolution import resolve_call as resolve_call
 from kernel.models import Route, Tool, ToolCall
 from kernel.state import Fence, RuntimeStateStore
 from kernel.state.pauses import pause_of_in_tx

@@ -7,7 +7,7 @@ import pytest
 
 from kernel import clock
 from kernel.errors import Conflict
-from kernel.jobs.journal import resolve_call
+from kernel.jobs.resolution import resolve_call
 from kernel.models import Approval, Tool, ToolCall
 from kernel.transactions import transaction
 from tests.api.agents import STORE, approve, create, receipt, resume

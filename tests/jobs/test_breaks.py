@@ -9,7 +9,7 @@ from django.db.models import F
 
 from kernel import clock, usage
 from kernel.jobs import change_route, steps
-from kernel.jobs.journal import resolve_call
+from kernel.jobs.resolution import resolve_call
 from kernel.models import Job, Request, ToolCall
 from kernel.states import CallState
 from kernel.usage.dispatch import dispatch, order

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kernel.errors import Conflict, InvalidInput, LostRace
-from kernel.jobs.journal import resolve_call
+from kernel.jobs.resolution import resolve_call
 from kernel.models import Approval, Tool, ToolCall
 from kernel.states import CallState
 from tests.support.agent import (

@@ -70,11 +70,13 @@ def publish_in_tx(
     request_id: str = "",
     job_id: str = "",
     destination_id: str = "",
+    notification_id: str = "",
 ) -> list[str]:
     """Write one notification per destination that wants this event; returns their ids (F1).
 
     With `destination_id` only that destination gets it, whatever it asked for: NotFound when it is
-    not the account's, Conflict `destination_inactive`. InvalidInput (`data`) for what is no JSON or
+    not the account's, Conflict `destination_inactive`. `notification_id` is its id then, where the
+    caller has one. InvalidInput (`data`) for what is no JSON or
     over `notification_bytes_max`. [] while migration 0069 is absent: no destination exists then.
     """
     happened = Event(account_id, event, data, request_id, job_id)
@@ -89,7 +91,7 @@ def publish_in_tx(
             code="destination_inactive",
             next_action="Make it active, or name another one.",
         )
-    return _insert_in_tx([(row, happened)])
+    return _insert_in_tx([(row, happened)], name=notification_id)
 
 
 @requires_transaction
@@ -142,14 +144,14 @@ def content_of(event: str, data: Mapping[str, Any], *, at: datetime) -> bytes:
 
 
 @requires_transaction
-def _insert_in_tx(pairs: Sequence[tuple[Destination, Event]]) -> list[str]:
+def _insert_in_tx(pairs: Sequence[tuple[Destination, Event]], *, name: str = "") -> list[str]:
     if not pairs:
         return []
     now = clock.db_now()
     rows, children = [], []
     for destination, event in pairs:
         row = Notification(
-            id=new_id("ntf"),
+            id=name or new_id("ntf"),
             account_id=destination.account_id,
             kind=kind_of(event.name),
             channel=destination.channel,

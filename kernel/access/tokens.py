@@ -23,6 +23,8 @@ SCOPES = {
     "jobs:read": "read jobs",
     "approvals:read": "read questions to people",
     "approvals:decide": "approve and deny",
+    "deliveries:write": "send messages and replay dead letters",
+    "deliveries:read": "read notifications and dead letters",
     "agent": "call tools as an agent that drives itself",
     "executor": "claim and report jobs",
 }

@@ -1,6 +1,7 @@
 """Executors over HTTP: remote workers claim, heartbeat and report jobs of their account (D5)."""
 
 import json
+from functools import partial
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
@@ -10,6 +11,7 @@ from pydantic import ConfigDict, Field
 from kernel.api import documents
 from kernel.api.door import caller_of, kernel_of
 from kernel.conf import conf
+from kernel.delivery.sending import end_child_in_tx
 from kernel.errors import Conflict, InvalidInput
 from kernel.ids import check_id
 from kernel.state import Fence, JobRecord
@@ -101,6 +103,10 @@ async def result(request: HttpRequest, payload: ResultIn) -> HttpResponse:
         result_text=text,
         error_code="executor_failed" if failed else "",
         error_text=payload.error,
+        # A notification's child ends its notification in the same transaction (F7).
+        also=partial(
+            end_child_in_tx, job_id=payload.job_id, delivered=not failed, error=payload.error
+        ),
     )
     job: JobRecord = await kernel.database.in_tx(kernel.store.get, job_id=payload.job_id)
     if (job.state, job.result_text) != (payload.state, text):

@@ -1,4 +1,4 @@
-"""Pages of jobs and approvals for the API: newest first, ids from an index, then the rows."""
+"""Pages of rows for the API: newest first, ids from an index, then the rows."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,16 +7,18 @@ from typing import Any
 
 from django.db.models import Model, Q, QuerySet
 
+from kernel import schema
 from kernel.errors import InvalidInput
 from kernel.ids import check_id, is_id
-from kernel.models import Approval, Job
-from kernel.states import APPROVAL, JOB
+from kernel.models import Approval, DeadLetter, Job, Notification
+from kernel.states import APPROVAL, DEAD_LETTER, JOB, NOTIFICATION
 from kernel.transactions import reading
 
 LIMIT_MAX = 200
 # Bodies are left in the table: one page of them may be hundreds of megabytes.
 JOB_BODIES = ("input_text", "result_text")
 APPROVAL_BODIES = ("arguments_text",)
+CONTENT = ("content",)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -47,6 +49,30 @@ def list_approvals(*, account_id: str, state: str, after: str, limit: int) -> Li
     """
     rows = Approval.objects.filter(account_id=account_id, state=_known(state, APPROVAL.states))
     return _page(rows, by="created_at", bodies=APPROVAL_BODIES, after=after, limit=limit)
+
+
+@reading
+def list_dead_letters(*, account_id: str, state: str, after: str, limit: int) -> Listed:
+    """Dead letters of one account, the newest first; with `state`, only those in it.
+
+    Their contents are not read. InvalidInput names a wrong filter. Unavailable without 0067.
+    """
+    schema.require(schema.REPLAY)
+    schema.require(schema.DELIVERY)
+    rows = DeadLetter.objects.filter(account_id=account_id)
+    if state:
+        rows = rows.filter(state=_known(state, DEAD_LETTER.states))
+    return _page(rows, by="created_at", bodies=CONTENT, after=after, limit=limit)
+
+
+@reading
+def list_notifications(*, account_id: str, state: str, after: str, limit: int) -> Listed:
+    """Notifications of one account, the latest change first, without their contents."""
+    schema.require(schema.DELIVERY)
+    rows = Notification.objects.filter(account_id=account_id)
+    if state:
+        rows = rows.filter(state=_known(state, NOTIFICATION.states))
+    return _page(rows, by="updated_at", bodies=CONTENT, after=after, limit=limit)
 
 
 def refuse_unknown(*, given: Iterable[str], known: Iterable[str]) -> None:

@@ -2,11 +2,11 @@
 
 from django.urls import path
 
-from kernel.api import approvals, executor, invocations, jobs
+from kernel.api import approvals, dead_letters, executor, invocations, jobs, notifications
 from kernel.api.door import api
 from kernel.api.probes import livez, metrics, readyz
 
-for _noun in (jobs, approvals, executor, invocations):
+for _noun in (jobs, approvals, executor, invocations, notifications, dead_letters):
     api.add_router("", _noun.router)
 
 urlpatterns = [

@@ -8,6 +8,7 @@ what draining work still publishes, takes one last look, and waits for what it h
 import asyncio
 import logging
 from collections import Counter
+from dataclasses import asdict, replace
 
 from django.db import DatabaseError, InterfaceError
 
@@ -16,9 +17,9 @@ from kernel.conf import conf
 from kernel.delivery.channels import Channels
 from kernel.delivery.claims import Claimed, claim
 from kernel.delivery.ends import End
-from kernel.delivery.sending import record_attempt
+from kernel.delivery.sending import Recorded, Report, record_attempts
 from kernel.errors import CommitOutcomeUnknown, LostRace, RetryTransaction, Unavailable
-from kernel.runtime import Background, Database
+from kernel.runtime import Background, Database, Writer
 from kernel.states import Delivery
 from kernel.transactions import is_contention, is_lost_connection
 
@@ -45,6 +46,13 @@ class Dispatcher:
         self.owner = owner
         self._database, self._background, self._channels = database, background, channels
         self._running: Counter[str] = Counter()
+        # Attempts that end together share a commit; the call may be repeated.
+        self._writer: Writer[Report, Recorded] = Writer(
+            database,
+            record_attempts,
+            confirm=record_attempts,
+            key=lambda item: (item.claimed.destination_id, item.claimed.id),
+        )
         self._stopping = False
         self._wake = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
@@ -167,25 +175,18 @@ class Dispatcher:
         The words of a receiver must not decide: what the database refuses to store is written in
         ASCII, then not at all, and the outcome stays what it was.
         """
-        evidence, wait = end.evidence, 0.1
+        report = Report(message, **asdict(end))
+        wait = 0.1
         while True:
             try:
-                await self._database.in_tx(
-                    record_attempt,
-                    claimed=message,
-                    outcome=end.outcome,
-                    http_status=end.http_status,
-                    evidence=evidence,
-                    retry_after_seconds=end.retry_after_seconds,
-                    is_final=end.is_final,
-                )
+                await self._writer.put(report)
                 return
             except LostRace as error:
                 log.warning("%s; its outcome was %s", error.message, end.outcome)
                 return
             except (*FAILURES, CommitOutcomeUnknown) as error:
                 if _is_about_text(error):
-                    evidence = plainer(evidence)
+                    report = replace(report, evidence=plainer(report.evidence))
                 log.warning("an outcome is not recorded yet: %s", type(error).__name__)
             if clock.monotonic() >= until:
                 log.error("the outcome %s of %s is given up", end.outcome, message.id)

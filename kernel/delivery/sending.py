@@ -7,6 +7,7 @@ transaction: the row, the attempt, the destination's count, the dead letter.
 Lock order: the notification, then its destination, then dead letters and their group, then windows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -34,41 +35,39 @@ class Recorded:
     dead_letter_id: str = ""
 
 
-def record_attempt(
-    *,
-    claimed: Claimed,
-    outcome: str,
-    http_status: int | None = None,
-    evidence: str = "",
-    retry_after_seconds: float | None = None,
-    is_final: bool = False,
-) -> Recorded:
-    """Write what one attempt came to and what follows: delivered, due again, or dead (F2, F3).
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one attempt came to, from its sender. `is_final`: trying again is no use."""
 
-    `evidence` is cut to `evidence_bytes_max`, head and tail. `is_final`: the receiver said that
-    trying again is no use. After `notification_attempts_max` attempts a dead letter is written in
-    the same transaction; it waits while every destination is closed, for then the fault is ours,
-    and while migration 0067 is absent (H3). Repeating the call after a lost acknowledgement is
-    fine. LostRace `lost_lease` when another sender or the recovery has the message.
+    claimed: Claimed
+    outcome: str
+    http_status: int | None = None
+    evidence: str = ""
+    retry_after_seconds: float | None = None
+    is_final: bool = False
+
+
+def record_attempt(*, claimed: Claimed, outcome: str, **fields: Any) -> Recorded:
+    """One report alone: `fields` are those of Report. Errors: see `record_attempts`."""
+    (found,) = record_attempts(items=[Report(claimed, outcome, **fields)])
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def record_attempts(*, items: Sequence[Report]) -> list[Recorded | Exception]:
+    """Write what attempts came to and what follows: delivered, due again, or dead (F2, F3).
+
+    One transaction for all. Evidence is cut to `evidence_bytes_max`, head and tail. After
+    `notification_attempts_max` attempts a dead letter is written in the same transaction; it waits
+    while every destination is closed, for then the fault is ours, and while migration 0067 is
+    absent (H3). Repeating the call after a lost acknowledgement is fine. The outcome of an item is
+    LostRace `lost_lease` when another sender or the recovery has its message.
     """
-    if outcome not in OUTCOMES:
-        raise ValueError(f"{outcome} is no outcome of an attempt")
-    attempt = Attempt(
-        number=claimed.number,
-        outcome=outcome,
-        http_status=http_status,
-        evidence=kept_text(evidence),
-        started_at=claimed.started_at,
-        asked_seconds=retry_after_seconds,
-        is_final=is_final,
-        was_probe=claimed.is_probe,
-    )
-    return _record(
-        notification_id=claimed.id,
-        fence_token=claimed.fence_token,
-        attempt=attempt,
-        missing=missing_for_dead_letters(),
-    )
+    for item in items:
+        if item.outcome not in OUTCOMES:
+            raise ValueError(f"{item.outcome} is no outcome of an attempt")
+    return _record(items=items, missing=missing_for_dead_letters())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +85,29 @@ class Attempt:
 
 
 @transaction
-def _record(*, notification_id: str, fence_token: str, attempt: Attempt, missing: str) -> Recorded:
-    row = Notification.objects.select_for_update().filter(id=notification_id).first()
-    if row is None or row.fence_token != fence_token:
-        raise _lost_lease(notification_id)
+def _record(*, items: Sequence[Report], missing: str) -> list[Recorded | Exception]:
+    return [_record_one_in_tx(item, missing=missing) for item in items]
+
+
+@requires_transaction
+def _record_one_in_tx(item: Report, *, missing: str) -> Recorded | Exception:
+    claimed = item.claimed
+    row = Notification.objects.select_for_update().filter(id=claimed.id).first()
+    if row is None or row.fence_token != claimed.fence_token:
+        return _lost_lease(claimed.id)
     if row.state != NotificationState.SENDING:  # this very claim has recorded it before
         return Recorded(row.state, row.due_at)
-    return end_attempt_in_tx(row, attempt, missing=missing, fence_token=fence_token)
+    attempt = Attempt(
+        number=claimed.number,
+        outcome=item.outcome,
+        http_status=item.http_status,
+        evidence=kept_text(item.evidence),
+        started_at=claimed.started_at,
+        asked_seconds=item.retry_after_seconds,
+        is_final=item.is_final,
+        was_probe=claimed.is_probe,
+    )
+    return end_attempt_in_tx(row, attempt, missing=missing, fence_token=claimed.fence_token)
 
 
 @requires_transaction

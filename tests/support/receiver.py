@@ -50,6 +50,10 @@ class Receiver:
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}/{path}"
 
+    def count(self) -> int:
+        """How many messages arrived, cheaply."""
+        return self.file.read_bytes().count(b"\n") if self.file.exists() else 0
+
     def messages(self, path: str = "") -> list[Message]:
         """Everything that arrived, for one path or all."""
         if not self.file.exists():
@@ -62,6 +66,7 @@ class Receiver:
 
     async def __aenter__(self) -> "Receiver":
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._released = asyncio.Event()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=1024)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -96,7 +101,7 @@ class Receiver:
         self.running[path] = self.running.get(path, 0) + 1
         self.most_at_once[path] = max(self.most_at_once.get(path, 0), self.running[path])
         try:
-            await asyncio.sleep(self.hold_seconds.get(path, 0.0))
+            await self._hold(path)
             told = self.answers.get(path) or [200]
             status = told.pop(0) if len(told) > 1 else told[0]
             lines = [f"HTTP/1.1 {status} As told", "Content-Length: 2"]
@@ -105,6 +110,17 @@ class Receiver:
             await writer.drain()
         finally:
             self.running[path] -= 1
+
+    async def _hold(self, path: str) -> None:
+        seconds = self.hold_seconds.get(path, 0.0)
+        if seconds:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._released.wait()
+
+    def release(self) -> None:
+        """Answer whatever is held, now and from now on."""
+        self._released.set()
 
     def _write_down(self, path: str, headers: dict[str, str], body: bytes) -> None:
         line = {"path": path, "headers": headers, "body": base64.b64encode(body).decode()}

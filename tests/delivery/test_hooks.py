@@ -1,0 +1,196 @@
+"""What happens is published by the transaction that makes it happen (F1)."""
+
+import json
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kernel import approvals, clock
+from kernel.conf import override
+from kernel.delivery.recovery import reclaim_page
+from kernel.jobs.recovery import recovery_page
+from kernel.models import DeadLetter, Job, Notification, Request
+from kernel.usage.recovery import expire_lease, expire_leases
+from tests.approvals import place
+from tests.delivery import post
+from tests.support.product import admitted, ask, make_service
+
+pytestmark = pytest.mark.usefixtures("kernel_db")
+
+STORE = place.STORE
+
+
+@pytest.fixture(autouse=True)
+def everything(kernel_db: None) -> None:
+    """A destination that asked for everything."""
+    post.destination(events=list(post.EVERYTHING))
+
+
+def told(event: str) -> list[dict[str, Any]]:
+    """The data of every notification about this event, oldest first."""
+    rows = Notification.objects.filter(event=event).order_by("id")
+    return [json.loads(bytes(row.content))["data"] for row in rows]
+
+
+# --- jobs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "refused"])
+def test_the_end_of_a_job_is_told_once(state: str) -> None:
+    job = place.running()
+    finish = partial(
+        STORE.finish, fence=job.fence, state=state, error_code="x", error_text="why \ud83d"
+    )
+    finish()
+    finish()
+    (data,) = told("job.finished")
+    assert (data["job_id"], data["state"], data["request_id"]) == (job.id, state, "req-1")
+    row = Notification.objects.get()
+    assert (row.kind, row.job_id, row.request_id) == ("callback", job.id, "req-1")
+
+
+def test_a_finish_that_is_rolled_back_tells_nothing() -> None:
+    job = place.running()
+
+    def fail() -> None:
+        raise place.Boom
+
+    with pytest.raises(place.Boom):
+        STORE.finish(fence=job.fence, state="done", also=fail)
+    assert told("job.finished") == []
+
+
+def test_a_cancelled_job_is_told_once() -> None:
+    approval = place.one()
+    place.voided(approval)
+    place.voided(approval)
+    (data,) = told("job.finished")
+    assert (data["state"], data["error_text"]) == ("cancelled", "stop")
+
+
+def test_a_refused_job_is_told() -> None:
+    approval = place.one()
+    place.carried(approval, "denied")
+    (data,) = told("job.finished")
+    assert (data["state"], data["job_id"]) == ("refused", approval.job_id)
+
+
+def test_a_job_that_loses_its_workers_is_told_when_it_is_parked() -> None:
+    job = place.running()
+    with override(worker_lost_max=1):
+        past = clock.db_now() - timedelta(seconds=1)
+        Job.objects.filter(id=job.id, state="running").update(lease_expires_at=past)
+        recovery_page(store=STORE)(cursor=None, limit=10)
+    (data,) = told("job.finished")
+    assert (data["job_id"], data["state"], data["error_code"]) == (job.id, "parked", "worker_lost")
+
+
+# --- approvals ---------------------------------------------------------------------------------
+
+
+def test_a_question_and_its_decision_are_told_with_a_link_and_without_secrets() -> None:
+    secret = "hunter2-hunter2"
+    canonical = approvals.canonical({"amount": 1, "api_key": secret})
+    approval = place.one(canonical=canonical)
+    (opened,) = told("approval.opened")
+    assert opened["approval_id"] == approval.id
+    assert opened["link"] == f"/approvals/{approval.id}/"
+    assert opened["arguments_sha256"] == canonical.sha256
+    assert secret not in json.dumps(opened) and "api_key" in opened["arguments_text"]
+    place.carried(approval)
+    (decided,) = told("approval.decided")
+    assert (decided["decision"], decided["decided_by"]) == ("approved", "ann")
+    place.carried(approval)
+    assert len(told("approval.decided")) == 1, "a replayed decision is told once"
+    kinds = Notification.objects.filter(event__startswith="approval").values_list("kind", flat=True)
+    assert set(kinds) == {"approval_webhook"}
+
+
+def test_an_expired_question_is_told() -> None:
+    approval = place.one()
+    place.let_expire(approval)
+    approvals.expire_page(limit=10)
+    (decided,) = told("approval.decided")
+    assert decided["decision"] == "expired"
+
+
+def test_the_largest_arguments_fit_into_a_notice() -> None:
+    text = {"text": "\u0001😀" * 20_000}
+    place.one(canonical=approvals.canonical(text))
+    (opened,) = told("approval.opened")
+    assert opened["arguments_cut"] is True
+
+
+# --- requests ----------------------------------------------------------------------------------
+
+
+def dispatched(count: int) -> list[str]:
+    make_service()
+    rows = [admitted(ask(f"op-{number}")) for number in range(count)]
+    past = clock.db_now() - timedelta(seconds=1)
+    ids = [row.id for row in rows]
+    Request.objects.filter(id__in=ids, result_state="admitted").update(
+        result_state="dispatched", lease_expires_at=past
+    )
+    return ids
+
+
+def test_requests_whose_owner_was_lost_are_told_page_by_page() -> None:
+    ids = dispatched(5)
+    assert expire_leases(limit=3).settled == 3
+    assert expire_leases(limit=3).settled == 2
+    assert sorted(data["request_id"] for data in told("request.unknown")) == sorted(ids)
+    assert expire_leases(limit=3).settled == 0
+    assert len(told("request.unknown")) == 5
+
+
+def test_one_that_a_reader_finds_is_told_too() -> None:
+    (one,) = dispatched(1)
+    assert expire_lease(request_id=one) and not expire_lease(request_id=one)
+    (data,) = told("request.unknown")
+    assert (data["request_id"], data["operation_id"]) == (one, "op-0")
+
+
+# --- executors ---------------------------------------------------------------------------------
+
+
+def with_executor() -> Notification:
+    """A message that an executor has."""
+    post.destination("room", channel="executor", address="room-7")
+    (one,) = post.queued(to="room")
+    return post.reread(one)
+
+
+def test_the_end_of_a_child_is_no_event_of_its_own() -> None:
+    row = with_executor()
+    (child,) = STORE.claim(owner="tok_exec", target="executor", limit=5)
+    STORE.finish(fence=child.fence, state="done")
+    assert told("job.finished") == []
+    assert reclaim_page(limit=10).settled == 1
+    assert post.reread(row.id).state == "delivered"
+
+
+def test_a_child_that_was_cancelled_ends_its_notification_as_a_dead_letter() -> None:
+    row = with_executor()
+    assert reclaim_page(limit=10).settled == 0, "the executor has it"
+    STORE.cancel(job_id=row.child_job_id, actor=post.ANN, reason="stop", also=lambda: None)
+    assert reclaim_page(limit=10).settled == 1
+    assert post.reread(row.id).state == "dead"
+    letter = DeadLetter.objects.get()
+    assert "cancelled" in letter.error_text and letter.notification_id == row.id
+    assert reclaim_page(limit=10).settled == 0
+
+
+def test_children_are_looked_through_page_by_page() -> None:
+    post.destination("room", channel="executor", address="room-7")
+    post.queued(5, to="room")
+    cursor, seen = None, 0
+    while True:
+        report = reclaim_page(cursor=cursor, limit=2)
+        seen += report.scanned
+        cursor = report.cursor
+        if cursor is None:
+            break
+    assert seen == 5

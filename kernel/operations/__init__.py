@@ -1,6 +1,14 @@
 """Long acts over frozen sets: plan, apply, pause, resume, cancel, report (F9)."""
 
-from kernel.operations.acts import apply, cancel, get_operation, list_operations, pause, resume
+from kernel.operations.acts import (
+    apply,
+    cancel,
+    get_operation,
+    list_operations,
+    outcomes_of,
+    pause,
+    resume,
+)
 from kernel.operations.plan import Filter, Preview, plan_archive, plan_replay, preview
 from kernel.operations.work import Operations
 
@@ -12,6 +20,7 @@ __all__ = [
     "cancel",
     "get_operation",
     "list_operations",
+    "outcomes_of",
     "pause",
     "plan_archive",
     "plan_replay",

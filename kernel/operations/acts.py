@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from django.db.models import Count
+
 from kernel import audit, clock, schema
 from kernel.errors import Conflict, NotFound
-from kernel.models import Operation
+from kernel.models import Operation, OperationItem
 from kernel.operations.plan import KIND, REASON_CHARS_MAX
 from kernel.states import OPERATION, OperationState
 from kernel.transactions import reading, transaction
@@ -83,6 +85,15 @@ def list_operations(*, limit: int = 50) -> list[Operation]:
     """The newest operations. Unavailable without migration 0069."""
     schema.require(schema.DELIVERY)
     return list(Operation.objects.order_by("-created_at", "-id")[:limit])
+
+
+@reading
+def outcomes_of(*, operation_id: str) -> dict[tuple[str, str], int]:
+    """How many items came to which (state, outcome); walks the items of one operation."""
+    schema.require(schema.DELIVERY)
+    rows = OperationItem.objects.filter(operation_id=operation_id)
+    ends = rows.values_list("state", "outcome_text").annotate(count=Count("id"))
+    return {(state, text): count for state, text, count in ends.order_by("state", "outcome_text")}
 
 
 @transaction

@@ -84,7 +84,7 @@ class Command(KernelCommand):
                 row, options, f"Nothing was sent. Apply it: manage.py operation apply {row.id}"
             )
             return
-        operations.apply(operation_id=row.id, actor=actor(), seen_digest=row.digest)
+        row = operations.apply(operation_id=row.id, actor=actor(), seen_digest=row.digest)
         row = self._work_off(row, quiet=options["json"])
         self._end(row, options, _result(row))
         if row.failed_count:

@@ -142,7 +142,7 @@ STATUSES |= {
     # a destination's circuit
     "circuit_open": Status(_("Accepting"), "check-circle", "ok"),
     "circuit_failing": Status(_("Failing"), "alert", "warn", hint=_("Failures in a row.")),
-    "circuit_closed": Status(_("Closed by failures"), "alert", "danger", loud=True),
+    "circuit_closed": Status(_("Closed"), "alert", "danger", loud=True, hint=_("Nothing is sent.")),
     "circuit_probe": Status(_("Probe due"), "clock", "warn", loud=True),
     "circuit_off": Status(_("Switched off"), "ban", "calm"),
 }

@@ -43,10 +43,11 @@ WHERE unknown_attempts > 0 AND state = 'open'
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group and how many of its newest open ones may have arrived already."""
+    """One group; of its newest `looked_at`, `doubtful` open ones may have arrived already."""
 
     row: DeadLetterGroup
     doubtful: int
+    looked_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +68,21 @@ class LetterPage:
 
 def group_page(cursor: Cursor | None, *, only_open: bool) -> GroupPage:
     """Three queries, whatever the number of dead letters."""
-    rows = DeadLetterGroup.objects.all()
+    groups = DeadLetterGroup.objects.all()
     if only_open:
-        rows = rows.filter(open_count__gt=0)
-    page = page_ids([rows], cursor=cursor, order_by="last_seen_at")
+        groups = groups.filter(open_count__gt=0)
+    page = page_ids([groups], cursor=cursor, order_by="last_seen_at")
     found = [
         row
         for row in rows_by_id(DeadLetterGroup.objects.all(), page.ids)
         if isinstance(row, DeadLetterGroup)
     ]
     doubtful = doubtful_counts([row.fingerprint for row in found if row.open_count])
-    return GroupPage([GroupRow(row, doubtful.get(row.fingerprint, 0)) for row in found], page)
+    rows = [
+        GroupRow(row, doubtful.get(row.fingerprint, 0), min(row.total_count, DOUBTFUL_OF_ROWS))
+        for row in found
+    ]
+    return GroupPage(rows, page)
 
 
 def doubtful_counts(fingerprints: Sequence[str]) -> dict[str, int]:
@@ -100,6 +105,13 @@ def letter_page(chosen: Chosen, cursor: Cursor | None) -> LetterPage:
         error_head=Substr("error_text", 1, ERROR_HEAD_CHARS)
     )
     return LetterPage(rows_by_id(heads, page.ids), page)
+
+
+def sample_of(fingerprint: str) -> str:
+    """The beginning of an error text of a group, '' for none. One query."""
+    head = Substr("sample_text", 1, ERROR_HEAD_CHARS)
+    rows = DeadLetterGroup.objects.filter(fingerprint=fingerprint).annotate(head=head)
+    return str(rows.values_list("head", flat=True).first() or "")
 
 
 def came_since(chosen: Chosen, moment: datetime) -> CappedCount:

@@ -18,7 +18,6 @@ from console.middleware import is_poll
 from console.migrated import needs_migration
 from console.paging import Cursor
 from console.queries.dead_letters import (
-    DOUBTFUL_OF_ROWS,
     FILTERS,
     came_since,
     group_page,
@@ -72,7 +71,6 @@ def groups(request: HttpRequest, tab: str = "groups") -> HttpResponse:
             "page": found.page,
             "chosen": chosen,
             "is_later": cursor is not None,
-            "doubtful_of": DOUBTFUL_OF_ROWS,
         }
     )
 

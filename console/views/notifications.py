@@ -18,6 +18,7 @@ from console.queries.destinations import destination_row
 from console.queries.home import OVERDUE_SECONDS
 from console.queries.notifications import (
     FILTERS,
+    KINDS,
     changed_since,
     dead_letter_of,
     notification_page,
@@ -104,6 +105,7 @@ def _context(row: Notification) -> dict[str, Any]:
     return {
         "row": row,
         "message_id": message_id_of(notification_id=row.id, replay_of_id=row.replay_of_id),
+        "kind": dict(KINDS).get(row.kind, row.kind),
         "is_live": row.state in LIVE,
         "is_overdue": row.state == NotificationState.QUEUED and late,
         "steps": notification_steps(row, attempts_of(notification_id=row.id), now=now),

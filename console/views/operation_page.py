@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy
 from console.acting import version_of
 from console.filters import BadFilter, Chosen, read_filters
 from console.queries.audit import acts_on
+from console.queries.dead_letters import sample_of
 from console.queries.operations import (
     DOUBTFUL_OF_ROWS,
     ITEM_FILTERS,
@@ -78,6 +79,7 @@ def operation_context(request: HttpRequest, row: Operation) -> dict[str, Any]:
         "is_live": row.state in (OperationState.RUNNING, OperationState.PAUSED),
         "course": course_of(row, now=clock.now()),
         "wanted": wanted_of(row),
+        "sample": sample_of(filter_of(row).get("fingerprint", "")),
         "set": set_view(row) if of_letters and (is_planned or row.item_count) else None,
         "doubtful_of": min(DOUBTFUL_OF_ROWS, row.item_count),
         "of_letters": of_letters,

@@ -18,7 +18,7 @@ from console.acting import actor_of
 from console.filters import BadFilter, Chosen, read_filters
 from console.forms import ConsoleForm, NoteField
 from console.migrated import needs_migration
-from console.queries.dead_letters import FILTERS
+from console.queries.dead_letters import FILTERS, sample_of
 from console.responses import Screen
 from console.views.form_page import Done, FormPage, run_form
 from kernel import operations
@@ -89,7 +89,10 @@ def _plan(
         wanted = filter_from(chosen)
         found = operations.preview(filter=wanted)
     except InvalidInput as error:
+        error.message = _("Nothing was planned: no filter is set.")
+        error.details.clear()
         return Screen(request, NO_FILTER, NO_FILTER_PART).problem(error, {"title": title})
+    group = chosen.values.get("group", "")
     page = FormPage(
         title=title,
         submit=_("Freeze the set and show the plan"),
@@ -99,6 +102,7 @@ def _plan(
         lead=lead,
         facts=[
             *((chip.label, chip.text) for chip in chosen.chips),
+            *(((_("Error"), sample_of(group)),) if group else ()),
             (_("Matches now"), count_text(found)),
         ],
     )

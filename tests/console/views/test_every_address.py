@@ -8,7 +8,9 @@ from django.urls import get_resolver, reverse
 
 from console.access import ROLES
 from kernel import access
-from tests.support import lives, work_data
+from kernel.delivery import alerts
+from kernel.models import Notification
+from tests.support import delivery_data, lives, work_data
 
 STRANGER, NOBODY = "stranger", "nobody"
 PEOPLE = (STRANGER, NOBODY, *ROLES)
@@ -31,6 +33,8 @@ class Address:
 
 REQUEST, ACCOUNT, SERVICE, TOKEN, PERSON = "{request}", "acme", "gpt", "{token}", "petra"
 APPROVAL, JOB, CALL, TOOL, ROUTE = "{approval}", "{job}", "{call}", "refund_order", "refunds"
+NOTIFICATION, LETTER, OPERATION = "{notification}", "{letter}", "{operation}"
+DESTINATION, RULE = delivery_data.HOOKS, "tell-ops"
 ADDRESSES = {
     "home": Address("view"),
     "go-to": Address("view", get=303),  # an empty box leads home
@@ -73,6 +77,48 @@ ADDRESSES = {
     "route": Address("view", arguments=(ROUTE,)),
     "route-new": Address("configure", post="configure", post_status=422),
     "route-change": Address("configure", post="configure", post_status=422, arguments=(ROUTE,)),
+    "operations": Address("view"),
+    "operation": Address("view", arguments=(OPERATION,)),
+    "operation-apply": Address(
+        "operate", get=405, post="operate", post_status=422, arguments=(OPERATION,)
+    ),
+    "operation-pause": Address("operate", post="operate", post_status=422, arguments=(OPERATION,)),
+    "operation-resume": Address("operate", post="operate", post_status=422, arguments=(OPERATION,)),
+    "operation-cancel": Address("operate", post="operate", post_status=422, arguments=(OPERATION,)),
+    "operation-report": Address("view", arguments=(OPERATION,)),
+    "notifications": Address("view"),
+    "notification": Address("view", arguments=(NOTIFICATION,)),
+    "notification-content": Address("view", arguments=(NOTIFICATION,)),
+    "dead-letters": Address("view"),
+    "dead-letters-groups": Address("view"),
+    "dead-letters-list": Address("view"),
+    # without a filter there is nothing to plan
+    "dead-letters-replay": Address("operate", get=422, post="operate", post_status=422),
+    "dead-letters-archive": Address("operate", get=422, post="operate", post_status=422),
+    "dead-letter": Address("view", arguments=(LETTER,)),
+    "dead-letter-content": Address("view", arguments=(LETTER,)),
+    "dead-letter-replay": Address("operate", post="operate", post_status=400, arguments=(LETTER,)),
+    "dead-letter-archive": Address("operate", post="operate", post_status=422, arguments=(LETTER,)),
+    "dead-letter-restore": Address("operate", post="operate", post_status=422, arguments=(LETTER,)),
+    "destinations": Address("view"),
+    "destination": Address("view", arguments=(DESTINATION,)),
+    "destination-new": Address("configure", post="configure", post_status=422),
+    "destination-change": Address(
+        "configure", post="configure", post_status=422, arguments=(DESTINATION,)
+    ),
+    "destination-test": Address(
+        "configure", get=405, post="configure", post_status=400, arguments=(DESTINATION,)
+    ),
+    "destination-close": Address(
+        "configure", post="configure", post_status=422, arguments=(DESTINATION,)
+    ),
+    "destination-open": Address(
+        "configure", post="configure", post_status=422, arguments=(DESTINATION,)
+    ),
+    "alert-rules": Address("view"),
+    "alert-rule": Address("view", arguments=(RULE,)),
+    "alert-rule-new": Address("configure", post="configure", post_status=422),
+    "alert-rule-change": Address("configure", post="configure", post_status=422, arguments=(RULE,)),
     "services": Address("view"),
     "service": Address("view", arguments=(SERVICE,)),
     "service-new": Address("configure", post="configure", post_status=422),
@@ -114,6 +160,7 @@ def path_of(db):
     work_data.tools_and_routes(service_id=SERVICE)
     asked = work_data.refund("order-1", account=ACCOUNT)
     known |= {JOB: asked.job_id, CALL: f"{asked.job_id}.1.0", APPROVAL: asked.approval_ids[0]}
+    known |= delivery_rows()
     known[TOKEN] = access.issue_token(
         account_id="acme", name="ci", scopes=["usage:read"], actor=lives.ACTOR
     )[0].id
@@ -126,6 +173,18 @@ def path_of(db):
         return reverse(name, args=arguments)
 
     return path
+
+
+def delivery_rows():
+    """A dead letter, its notification, a plan about it, and a rule; by placeholder."""
+    delivery_data.make_destinations(account=ACCOUNT)
+    letter = delivery_data.dead_letter(account=ACCOUNT)
+    plan = delivery_data.plan(destination_id=DESTINATION)
+    alerts.create_rule(
+        rule_id=RULE, event_prefix="job", destination_id=DESTINATION, actor=lives.ACTOR
+    )
+    name = Notification.objects.values_list("id", flat=True).get(state="dead")
+    return {LETTER: letter, NOTIFICATION: name, OPERATION: plan.id}
 
 
 @pytest.fixture
@@ -222,6 +281,11 @@ def test_no_answer_is_stored_and_each_varies_by_what_asked(path_of, admin, name)
         "/tools/none/",
         "/tools/%D7%A9/change/",
         "/routes/none/change/",
+        "/notifications/ntf_nothing/",
+        "/dead-letters/%E2%80%AEx/replay/",
+        "/operations/op_nothing/report.csv",
+        "/destinations/none/change/",
+        "/alert-rules/none/",
         "/people/nobody-here/change/",
         "/people/%00/change/",
         "/people/nobody-here/password/",

@@ -20,6 +20,29 @@ def _goes_on(desk: Desk, asked: Asked) -> None:
     assert len(desk.markers(asked)) == 1
 
 
+# --- the question ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("when", "state", "questions"), [("before", "running", 0), ("after", "waiting", 1)]
+)
+def test_killed_around_the_commit_of_a_question_it_is_asked_once_and_the_job_waits_for_it(
+    house: House, desk: Desk, when: str, state: str, questions: int
+) -> None:
+    first = desk.kernel(stops=[("wait", when)])
+    job_id = desk.submit()
+    first.wait_stopped("wait", when)
+    house.kill(first)
+    asked_so_far = house.rows("SELECT id FROM bz_approvals WHERE job_id = %s", job_id)
+    assert (desk.job(job_id)["state"], len(asked_so_far)) == (state, questions)
+    second = desk.kernel()
+    asked = desk.asked(job_id)
+    assert len(asked.approval_ids) == 1
+    assert desk.decide(second, asked).status == 200
+    desk.ends(asked, "done", calls=1)
+    house.verify()
+
+
 # --- the decision ---------------------------------------------------------------------------------
 
 

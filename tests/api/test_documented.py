@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from kernel.delivery.destinations import create_destination
 from tests.api.agents import SECRET, ask, make_job, make_route, make_tool, policy, signing_accounts
 from tests.api.conftest import Api
+from tests.delivery.letters import dead
 from tests.support.environment import PLAIN
-from tests.support.product import serving
+from tests.support.product import OPERATOR, serving
 from tests.support.tool_server import ToolServer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
@@ -43,8 +45,17 @@ async def test_every_documented_line_works_as_it_stands(
         make_route()
         make_route("exports", target="executor")
         make_job("export-1", route_id="exports", target="executor")
+        create_destination(
+            account_id="acme",
+            destination_id="shop",
+            channel="executor",
+            address="shop",
+            events=["message"],
+            actor=OPERATOR,
+        )
 
     await desk.look(rows)
+    letter = await desk.look(dead)
     keys = signing_accounts()
     await desk.look(keys.__enter__)
     (tmp_path / ".curlrc").write_text("fail-with-body\nnoproxy = *\n")
@@ -52,6 +63,7 @@ async def test_every_documented_line_works_as_it_stands(
         **{name: os.environ[name] for name in PLAIN if name in os.environ},
         "CURL_HOME": str(tmp_path),
         "TOKEN": desk.token,
+        "DEAD_LETTER_ID": letter.id,
         "BAILING_WEBHOOK_SECRET": SECRET,
     }
     answers = []

@@ -27,6 +27,12 @@ ADDRESSES = {
     ("POST", "/v1/executor/claim"): "executor",
     ("POST", "/v1/executor/heartbeat"): "executor",
     ("POST", "/v1/executor/result"): "executor",
+    ("POST", "/v1/notifications"): "deliveries:write",
+    ("GET", "/v1/notifications"): "deliveries:read",
+    ("GET", "/v1/notifications/{notification_id}"): "deliveries:read",
+    ("GET", "/v1/dead-letters"): "deliveries:read",
+    ("GET", "/v1/dead-letters/{dead_letter_id}"): "deliveries:read",
+    ("POST", "/v1/dead-letters/{dead_letter_id}/replay"): "deliveries:write",
     ("POST", "/v1/agent/invocations"): "agent",
     ("POST", "/v1/agent/invocations/{invocation_id}/resume"): "agent",
     ("GET", "/v1/agent/invocations/{invocation_id}/receipt"): "agent",
@@ -39,6 +45,7 @@ BODIES = {
     "/v1/approvals/{approval_id}/decision": {"decision": "approved", "decision_id": "d-1"},
     "/v1/executor/heartbeat": {"jobs": []},
     "/v1/executor/result": {"job_id": "job-1", "fence": 1, "state": "done"},
+    "/v1/notifications": {"message_id": "m-1", "destination": "dst_1", "data": {}},
     "/v1/agent/invocations": {
         "invocation_id": "call-1",
         "tool": "refund",
@@ -61,6 +68,8 @@ async def filled(desk: Api, path: str) -> str:
         job_id=approval.job_id,
         approval_id=approval.id,
         invocation_id="call-1",
+        notification_id="ntf_1",
+        dead_letter_id="dlq_1",
     )
 
 

@@ -12,6 +12,7 @@ from kernel.models import (
     AuditRow,
     DeadLetter,
     DeadLetterGroup,
+    DeliveryAttempt,
     Job,
     JobMarkers,
     Notification,
@@ -58,6 +59,16 @@ def notification(**fields: Any) -> Notification:
     }
     row = Notification(**values)
     row.save(force_insert=True)
+    DeliveryAttempt.objects.bulk_create(
+        DeliveryAttempt(
+            notification_id=row.id,
+            number=number,
+            outcome="unknown" if number <= row.unknown_attempts else "refused",
+            started_at=now,
+            ended_at=now,
+        )
+        for number in range(1, row.attempts + 1)
+    )
     return row
 
 
@@ -87,7 +98,12 @@ def fail_again(notification_id: str, error_text: str = ERROR) -> DeadLetter:
 def child(**fields: Any) -> tuple[Notification, Job]:
     """A notification that an executor has, and its child job in the queue."""
     row = notification(
-        channel="executor", state="with_executor", attempts=0, finished_at=None, **fields
+        channel="executor",
+        state="with_executor",
+        attempts=0,
+        unknown_attempts=0,
+        finished_at=None,
+        **fields,
     )
     job = outbox.child_of(row, at=row.created_at)
     job.save(force_insert=True)

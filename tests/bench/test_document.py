@@ -41,7 +41,7 @@ def decisions(span_ms: float) -> work.Result:
     spans = [span_ms] * 20
     return work.Result(
         http=[work.Decided(clients, load.Load(1.0, spans), 2.0) for clients in work.CLIENTS],
-        ways={name: work.Timed(34, spans) for name in ("form", "verb", "plain")},
+        ways={name: work.Timed(34, 0.1, spans) for name in ("form", "verb", "plain")},
         steps=work.Steps(spans, 0.1, 0.1, 5.0, 70.0, 8.0),
         claims=[work.Claims(limit, span_ms / 1000, spans * 20, 400, 2.0) for limit in (1, 8)],
     )

@@ -59,7 +59,11 @@ def _decided(got: work.Result) -> list[str]:
     for key, name in names.items():
         way = got.ways[key]
         rate = 1000 / statistics.mean(way.spans_ms)
-        lines.append(f"| {name} | 1 | {rate:,.0f} | {_times(way.spans_ms)} | {way.statements} | |")
+        cpu = way.cpu_seconds * 1000 / len(way.spans_ms)
+        lines.append(
+            f"| {name} | 1 | {rate:,.0f} | {_times(way.spans_ms)} | {way.statements}"
+            f" | {cpu:.1f} ms |"
+        )
     return lines
 
 

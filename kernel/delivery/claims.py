@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Exists, OuterRef
+from django.db.models import OuterRef, Subquery
 
 from kernel import clock, schema
 from kernel.conf import conf
+from kernel.delivery.lookup import message_id_of
 from kernel.errors import RetryTransaction, Unavailable
 from kernel.models import Destination, Notification
 from kernel.states import NotificationState
@@ -23,7 +24,10 @@ from kernel.transactions import reading, requires_transaction, transaction
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """One notification under a claim, with all that sending takes. `number` is the attempt's."""
+    """One notification under a claim, with all that sending takes. `number` is the attempt's.
+
+    `first_id` names the notification that a replay repeats: receivers know the message by its id.
+    """
 
     id: str
     kind: str
@@ -41,6 +45,12 @@ class Claimed:
     fence_token: str
     started_at: datetime
     is_probe: bool = False
+    first_id: str = ""
+
+    @property
+    def message_id(self) -> str:
+        """The same for every attempt and every replay, so that a receiver can tell a duplicate."""
+        return self.first_id or self.id
 
 
 def claim(*, owner: str, limit: int, busy: Mapping[str, int]) -> list[Claimed]:
@@ -82,7 +92,9 @@ def _places(*, busy: Mapping[str, int]) -> list[_Place]:
     now = clock.db_now()
     slots = conf.destination_slots_count_max
     due = Notification.objects.filter(state=NotificationState.QUEUED, due_at__lte=now)
-    rows = Destination.objects.filter(Exists(due.filter(destination_id=OuterRef("id"))))
+    # One step into one index per destination; EXISTS would become a list of all that is due.
+    head = due.filter(destination_id=OuterRef("id")).order_by("due_at", "id").values("id")[:1]
+    rows = Destination.objects.alias(head=Subquery(head)).filter(head__isnull=False)
     found = []
     for row in rows.filter(active=True).order_by("id"):
         free = slots - busy.get(row.id, 0)
@@ -163,4 +175,5 @@ def _claimed(row: Notification, place: _Place, *, owner: str, token: str, now: d
         fence_token=token,
         started_at=now,
         is_probe=place.probe_at is not None,
+        first_id=message_id_of(notification_id=row.id, replay_of_id=row.replay_of_id),
     )

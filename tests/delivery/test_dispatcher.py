@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from django.db import DataError, OperationalError
 from kernel import clock, outbox
 from kernel.conf import override
 from kernel.delivery import dispatcher, signing
+from kernel.delivery.ends import End
+from kernel.delivery.mail import Mailer
 from kernel.delivery.sending import Report
 from kernel.kernel import Kernel
 from kernel.models import DeliveryAttempt, Notification
@@ -216,6 +219,27 @@ async def test_a_sender_that_was_held_up_past_its_lease_sends_nothing(receiver: 
         assert receiver.messages() == []
         (attempt,) = await look(kernel, partial(post.attempts_of, one))
         assert attempt.outcome == "not_sent"
+
+
+async def test_an_attempt_never_outlives_its_lease(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the settings say: else another sender would send the same at the same time."""
+    await place(receiver, "ops", count=1)
+    async with running_kernel() as kernel:
+        (claimed,) = await look(kernel, post.take)
+        given: list[float] = []
+
+        async def send(message: Any, *, deadline_seconds: float) -> End:
+            given.append(deadline_seconds)
+            return End("delivered")
+
+        monkeypatch.setattr(
+            kernel.dispatcher, "_channels", SimpleNamespace(send=send, mailer=Mailer())
+        )
+        with override(notification_lease_seconds=10, notification_deadline_seconds=300):
+            await kernel.dispatcher._send(claimed, lease_until=clock.monotonic() + 10)
+    assert 7 < given[0] <= 8
 
 
 # --- closing -----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from kernel.errors import (
     KernelError,
     LostRace,
     NotFound,
+    Refused,
     Unavailable,
 )
 from kernel.http import Door
@@ -151,15 +152,24 @@ async def resume(
     `in_flight` or `tool_uncertain`; Unavailable `paused` or `rate_limited`: nothing was used.
     """
     work = _resume(database, door, account_id=account_id, invocation_id=invocation_id)
-    return await asyncio.shield(background.start("job", work))
+    came_to = await asyncio.shield(background.start("job", work))
+    if isinstance(came_to, Refused):
+        raise came_to
+    found, begun = came_to
+    _refuse_unless_ended(found, begun)
+    return found, isinstance(begun, Held)
 
 
 async def _resume(
     database: Database, door: Door, *, account_id: str, invocation_id: str
-) -> tuple[Invoked, bool]:
+) -> tuple[Invoked, Permit | Held] | Refused:
+    """The detached part. A refusal is an answer for the caller, no failure of this work (J1)."""
     names = {"account_id": account_id, "invocation_id": invocation_id}
-    # Without the commit's acknowledgement nobody can tell whose dispatch it is: it is not sent.
-    begun = await database.in_tx(begin, **names)
+    try:
+        # Without the commit's acknowledgement nobody can tell whose dispatch it is: it is not sent.
+        begun = await database.in_tx(begin, **names)
+    except Refused as error:
+        return error
     if isinstance(begun, Permit):
         answer = await call_tool(
             door=door,
@@ -168,9 +178,7 @@ async def _resume(
             idempotency_key=begun.idempotency_key,
         )
         await _save_surely(database, permit=begun, answer=answer)
-    found: Invoked = await database.in_tx(receipt, **names)
-    _refuse_unless_ended(found, begun)
-    return found, isinstance(begun, Held)
+    return await database.in_tx(receipt, **names), begun
 
 
 @transaction

@@ -307,6 +307,14 @@ async def test_of_many_resumes_at_once_one_sends(asks: Api, tool_server: ToolSer
     assert tool_server.count() == 1
 
 
+async def test_a_refused_resume_is_no_failure_of_background_work(asks: Api) -> None:
+    await create(asks)
+    for name, code in ((CALL["invocation_id"], "approval_open"), ("unknown", "not_found")):
+        response = await asks.client.post(f"/v1/agent/invocations/{name}/resume")
+        assert error_of(response)["code"] == code
+    assert not asks.kernel.background.failures
+
+
 async def test_who_leaves_changes_nothing(auto: Api, tool_server: ToolServer) -> None:
     await create(auto)
     tool_server.next("hold", text="done")

@@ -13,7 +13,7 @@ from kernel.api import errors
 from kernel.approvals.arguments import masked
 from kernel.conf import conf
 from kernel.jobs.receipts import Invoked
-from kernel.models import Approval, Continuation
+from kernel.models import Approval, Continuation, Pause
 from kernel.state import JobRecord
 from kernel.states import ApprovalState, CallState, JobState, Owed, Waiting
 
@@ -71,10 +71,16 @@ def job_document(job: Any) -> dict[str, Any]:
     }
 
 
-def whole_job_document(job: JobRecord, approvals: list[Approval]) -> dict[str, Any]:
-    """One job with its input, its result and its questions."""
+def whole_job_document(
+    job: JobRecord, approvals: list[Approval], *, pause: Pause | None
+) -> dict[str, Any]:
+    """One job with its input, its result and its questions; `pause` = what keeps it queued (D4)."""
+    shown = job_document(job)
+    if pause is not None and job.state == JobState.QUEUED:
+        why = f"{pause.scope} is paused: {pause.reason}"
+        shown["next_action"] = f"Wait until an operator lifts the pause; {why}"
     return {
-        **job_document(job),
+        **shown,
         "input": plain(job.input_text),
         "result": plain(job.result_text),
         "approvals": [

@@ -7,7 +7,16 @@ from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from ninja.errors import HttpError, ValidationError
 
-from kernel.errors import InvalidInput, KernelError, NotFound, Unavailable, WrongMethod
+from kernel.errors import (
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    KernelError,
+    NotFound,
+    TooLarge,
+    Unavailable,
+    WrongMethod,
+)
 from kernel.ids import new_id
 
 log = logging.getLogger(__name__)
@@ -35,6 +44,17 @@ def error_body(
             **details,
         }
     }
+
+
+WAYS_OUT: dict[type[KernelError], str] = {
+    InvalidInput: "Correct the field that is named, and send the call again.",
+    NotFound: "Check the name or id: for this account nothing of that name is there.",
+    TooLarge: "Send less: the message names the limit.",
+    Forbidden: "Ask an operator: this account or token may not do it.",
+    Conflict: "Read the object again, then decide.",
+    Unavailable: "Repeat the same call later.",
+    KernelError: "Read the object before you decide to repeat the call.",
+}
 
 
 def http_request_id(request: HttpRequest) -> str:
@@ -75,9 +95,8 @@ def render_error(
 
 
 def _way_out(error: KernelError) -> str:
-    if isinstance(error, InvalidInput):
-        return "Correct the field that is named, and send the call again."
-    return ""
+    """The way out of a refusal that names none itself."""
+    return next(text for kind, text in WAYS_OUT.items() if isinstance(error, kind))
 
 
 def on_kernel_error(request: HttpRequest, error: KernelError) -> HttpResponse:

@@ -13,6 +13,7 @@ from kernel.errors import NotFound
 from kernel.jobs.submissions import cancel_job
 from kernel.models import Approval
 from kernel.state import JobRecord
+from kernel.state.pauses import GLOBAL, ROUTE_PREFIX, paused_scopes
 
 router = Router(tags=["jobs"])
 
@@ -119,4 +120,7 @@ async def _own(request: HttpRequest, job_id: str) -> JobRecord:
 async def _whole(request: HttpRequest, job: JobRecord, *, status: int = 200) -> HttpResponse:
     database = kernel_of(request).database
     approvals: list[Approval] = await database.in_tx(approvals_of_job, job_id=job.id)
-    return documents.answer(request, documents.whole_job_document(job, approvals), status=status)
+    pauses = await database.in_tx(paused_scopes)
+    pause = pauses.get(GLOBAL) or pauses.get(f"{ROUTE_PREFIX}{job.route_id}")
+    document = documents.whole_job_document(job, approvals, pause=pause)
+    return documents.answer(request, document, status=status)

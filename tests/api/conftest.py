@@ -116,7 +116,7 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
     error = response.json()["error"]
     for key, kind in (("code", str), ("message", str), ("retryable", bool), ("next_action", str)):
         assert type(error[key]) is kind, key
-    assert error["message"]
+    assert error["message"] and error["next_action"]
     if error["http_request_id"]:
         assert response.headers["x-request-id"] == error["http_request_id"]
     assert ("retry-after" in response.headers) == error["retryable"]

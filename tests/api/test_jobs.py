@@ -212,7 +212,9 @@ async def test_a_paused_route_takes_jobs_and_reads_stay(desk: Api) -> None:
 
     await desk.look(pause)
     job_id = (await submit(desk)).json()["job_id"]
-    assert (await desk.client.get(f"/v1/jobs/{job_id}")).json()["state"] == "queued"
+    document = (await desk.client.get(f"/v1/jobs/{job_id}")).json()
+    assert document["state"] == "queued"
+    assert "global is paused: stocktaking" in document["next_action"]
 
 
 def _now() -> Any:

@@ -95,13 +95,13 @@ class Channels:
                 )
         if secrets:
             signed = signing.sign(
-                message_id=message.id,
+                message_id=message.message_id,
                 signed_at=clock.now(),
                 body=message.content,
                 secrets=secrets,
             )
             return [*headers, *signed.items()]
-        return [*headers, (signing.ID, message.id)]
+        return [*headers, (signing.ID, message.message_id)]
 
 
 def channels_of(*, door: Door) -> Channels:

@@ -115,7 +115,10 @@ def mail_of(message: Claimed) -> EmailMessage:
         body=text,
         from_email=message.sender or settings.DEFAULT_FROM_EMAIL,
         to=[message.recipient],
-        headers={"Message-ID": f"<{message.id}@{DOMAIN}>", "X-Bailing-Notification": message.id},
+        headers={
+            "Message-ID": f"<{message.message_id}@{DOMAIN}>",
+            "X-Bailing-Notification": message.message_id,
+        },
     )
 
 

@@ -6,9 +6,9 @@ from kernel import schema
 from kernel.delivery import lookup, replay
 from kernel.models import DeadLetter, DeadLetterReplay, Notification
 from tests.delivery.letters import ANN, STORE
-from tests.kernel.test_schema import LONG_TEXT, NAMES, fresh_db, old_rows, only
+from tests.kernel.test_schema import LONG_TEXT, NAMES, fresh_db, fresh_url, old_rows, only
 
-__all__ = ["fresh_db"]
+__all__ = ["fresh_db", "fresh_url"]
 
 OLD = [name for name in NAMES if name < schema.REPLAY]
 

@@ -261,6 +261,7 @@ def test_a_bulk_archive_takes_its_set_out_of_the_open_ones() -> None:
     assert DeadLetterGroup.objects.get(fingerprint=PRINT).open_count == 0
 
 
+@pytest.mark.timeout(600)
 def test_twenty_thousand_are_planned_and_replayed_in_bounded_memory() -> None:
     many(20_000, content=b"x" * 4096)
     tracemalloc.start()

@@ -13,6 +13,7 @@ from kernel import clock
 from kernel.approvals.invariants import APPROVALS
 from kernel.checks import Invariant, Offender, select
 from kernel.conf import conf
+from kernel.delivery.invariants import DELIVERIES
 from kernel.jobs.invariants import JOBS
 from kernel.models import CheckReport
 from kernel.states import MACHINES
@@ -30,6 +31,9 @@ UNIQUE_KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("bz_tool_calls", ("idempotency_key",)),
     ("bz_approvals", ("decision_id",)),
     ("bz_approval_continuations", ("decision_id",)),
+    ("bz_delivery_attempts", ("notification_id", "number")),
+    ("bz_delivery_dlq", ("replay_identity",)),
+    ("bz_operation_items", ("operation_id", "object_id")),
 )
 
 
@@ -103,6 +107,9 @@ def _missing_unique_keys(limit: int) -> list[Offender]:
         if table not in tables:
             continue  # its migration is not applied (H3)
         with connection.cursor() as cursor:
+            known = connection.introspection.get_table_description(cursor, table)
+            if not set(columns) <= {column.name for column in known}:
+                continue  # neither is the migration of its columns
             keys = connection.introspection.get_constraints(cursor, table).values()
         if not any(key["unique"] and tuple(key["columns"]) == columns for key in keys):
             missing.append(Offender(table, f"no unique key on ({', '.join(columns)})"))
@@ -127,4 +134,5 @@ INVARIANTS: tuple[Invariant, ...] = (
     *USAGE,
     *APPROVALS,
     *JOBS,
+    *DELIVERIES,
 )

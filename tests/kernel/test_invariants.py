@@ -9,6 +9,7 @@ from django.db import connection
 from kernel import invariants, usage
 from kernel.approvals.invariants import APPROVALS
 from kernel.conf import override
+from kernel.delivery.invariants import DELIVERIES
 from kernel.invariants import INVARIANTS, check_all, store_reports
 from kernel.jobs.invariants import JOBS
 from kernel.models import CheckReport, Request
@@ -236,7 +237,7 @@ def test_an_invariant_bites(
 def test_every_invariant_is_shown_to_bite() -> None:
     """Those of approvals and jobs: tests/kernel/test_job_invariants.py."""
     shown = {name for name, _, _ in SABOTAGE} | {"unique_keys_exist"}
-    elsewhere = {each.name for each in (*APPROVALS, *JOBS)}
+    elsewhere = {each.name for each in (*APPROVALS, *JOBS, *DELIVERIES)}
     assert shown == {each.name for each in INVARIANTS} - elsewhere
 
 

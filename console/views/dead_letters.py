@@ -35,6 +35,7 @@ from kernel.delivery.replay import replay as replay_once
 from kernel.errors import Conflict, KernelError
 from kernel.models import DeadLetter
 from kernel.schema import DELIVERY, REPLAY
+from kernel.states import DeadLetterState
 
 REPLAY_PAGE, REPLAY_PART = "console/dead_letters/replay.html", "console/dead_letters/_replay.html"
 
@@ -91,6 +92,9 @@ def letters(request: HttpRequest) -> HttpResponse:
     return Screen(request, page, part).show(
         {
             "tab": "list",
+            # a plan needs more than a state, and works on open ones
+            "can_plan": chosen.values.get("state", DeadLetterState.OPEN) == DeadLetterState.OPEN
+            and bool(chosen.values.keys() - {"state"}),
             "rows": found.rows,
             "page": found.page,
             "chosen": chosen,

@@ -147,11 +147,12 @@ def _is_over_rate(tool: Tool) -> bool:
     # Two workers must not count at the same time: both would find room.
     Tool.objects.select_for_update().get(id=tool.id)
     since = clock.db_now() - timedelta(seconds=RATE_SECONDS)
+    most = tool.calls_per_minute_max
     sent = sum(
-        ToolCall.objects.filter(state=state, updated_at__gte=since, tool=tool.id).count()
+        ToolCall.objects.filter(state=state, updated_at__gte=since, tool=tool.id)[:most].count()
         for state in (CallState.DISPATCHING, CallState.DONE)
     )
-    return sent >= tool.calls_per_minute_max
+    return sent >= most
 
 
 # --- what became of it ------------------------------------------------------------------------

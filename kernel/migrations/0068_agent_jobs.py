@@ -175,6 +175,28 @@ class Migration(migrations.Migration):
                 fields=["account_id", "state", "updated_at", "id"], name="bz_job_account_state"
             ),
         ),
+        kernel.ddl.CreateIndex(
+            model_name="job",
+            index=models.Index(
+                fields=["route_id", "state", "target", "due_at", "id"], name="bz_job_claim_route"
+            ),
+        ),
+        kernel.ddl.CreateIndex(
+            model_name="job",
+            index=models.Index(
+                fields=["account_id", "target", "state", "due_at", "id"], name="bz_job_claim_acct"
+            ),
+        ),
+        kernel.ddl.CreateIndex(
+            model_name="job",
+            index=models.Index(
+                fields=["account_id", "route_id", "updated_at", "id"], name="bz_job_account_route"
+            ),
+        ),
+        kernel.ddl.CreateIndex(
+            model_name="toolcall",
+            index=models.Index(fields=["tool", "state", "updated_at"], name="bz_tool_call_rate"),
+        ),
         kernel.ddl.Irreversible(
             why="Evidence of calls and decisions stays; a code rollback keeps it (H4).",
         ),

@@ -40,10 +40,19 @@ class Job(models.Model):
         indexes = [
             models.Index(fields=["state", "due_at", "id"], name="bz_job_due"),
             models.Index(fields=["state", "target", "due_at", "id"], name="bz_job_claim"),
+            models.Index(
+                fields=["route_id", "state", "target", "due_at", "id"], name="bz_job_claim_route"
+            ),
+            models.Index(
+                fields=["account_id", "target", "state", "due_at", "id"], name="bz_job_claim_acct"
+            ),
             models.Index(fields=["state", "lease_expires_at", "id"], name="bz_job_lease"),
             models.Index(fields=["account_id", "updated_at", "id"], name="bz_job_account"),
             models.Index(
                 fields=["account_id", "state", "updated_at", "id"], name="bz_job_account_state"
+            ),
+            models.Index(
+                fields=["account_id", "route_id", "updated_at", "id"], name="bz_job_account_route"
             ),
         ]
 
@@ -90,6 +99,7 @@ class ToolCall(models.Model):
         indexes = [
             models.Index(fields=["job_id", "step", "id"], name="bz_tool_call_job"),
             models.Index(fields=["state", "updated_at", "id"], name="bz_tool_call_state"),
+            models.Index(fields=["tool", "state", "updated_at"], name="bz_tool_call_rate"),
         ]
 
 

@@ -264,3 +264,20 @@ def test_candidates_are_picked_by_one_index_without_sorting(many_jobs: None, ver
     assert "filesort" not in (plan["Extra"] or ""), plan
     assert "temporary" not in (plan["Extra"] or ""), plan
     assert int(plan["rows"]) < ROWS / 2, plan
+
+
+def test_a_paused_backlog_is_not_read_at_every_claim(many_jobs: None) -> None:
+    Job.objects.update(route_id="stopped")
+    due = Job.objects.filter(state="queued", target="agent", due_at__lte=clock.now())
+    keep = list(due.order_by("-due_at").values_list("id", flat=True)[:3])
+    Job.objects.filter(id__in=keep).update(route_id="running")
+    Pause.objects.create(
+        scope="route:stopped", reason="maintenance", paused_by="olga", paused_at=clock.now()
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("FLUSH STATUS")
+        claimed = STORE.claim(owner="wrk_a", target="agent", limit=8)
+        cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
+        reads = sum(int(value) for _, value in cursor.fetchall())
+    assert sorted(job.id for job in claimed) == sorted(keep)
+    assert reads < 100, reads

@@ -89,13 +89,12 @@ def decide(request: HttpRequest, approval_id: str, decision: str) -> HttpRespons
     row = row_or_404(approval_id)
     screen = Screen(request, DECIDE, DECIDE_PART)
     form = DecideForm(request.POST or None, row=row, decision=decision)
-    context = _decide_context(request, row, decision, form)
     if request.method != "POST":
-        return screen.show(context)
+        return screen.show(_decide_context(request, row, decision, form))
     order = _order(request, row, decision, form)
-    context["decision_id"] = order.decision_id
     if not form.is_valid():
-        return screen.invalid(context)
+        context = _decide_context(request, row, decision, form)
+        return screen.invalid(context | {"decision_id": order.decision_id})
     try:
         answer = decide_and_carry(order=order, store=store_of(request))
     except KernelError as error:

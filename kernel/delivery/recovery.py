@@ -25,7 +25,10 @@ log = logging.getLogger(__name__)
 
 Cursor = tuple[datetime, str]
 LOST_SENDER = "The sender stopped before it recorded an outcome; the message may have arrived."
-CHILD_ENDS = frozenset({JobState.DONE, JobState.FAILED, JobState.REFUSED, JobState.CANCELLED})
+# A parked child lost its workers too often: a replay queues it again.
+CHILD_ENDS = frozenset(
+    {JobState.DONE, JobState.FAILED, JobState.REFUSED, JobState.CANCELLED, JobState.PARKED}
+)
 
 
 def reclaim_page(*, cursor: Cursor | None = None, limit: int) -> PageReport:

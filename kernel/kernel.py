@@ -288,11 +288,11 @@ class Kernel:
         self.worker.stop_claiming()
         self.operations.stop()
         deadline = asyncio.get_running_loop().time() + budget
-        claimed = await self.worker.stopped(deadline)
-        claimed = await self.background.drain(deadline, kinds=PRODUCERS) and claimed
+        looked = await self.worker.stopped(deadline)
+        drained = await self.background.drain(deadline, kinds=PRODUCERS)
         self.dispatcher.stop_claiming()
-        claimed = await self.dispatcher.stopped(deadline) and claimed
-        drained = await self.background.drain(deadline) and claimed
+        looked = await self.dispatcher.stopped(deadline) and looked
+        drained = await self.background.drain(deadline) and drained and looked
         if drained:
             await self.gateway.stop_renewing()
             await self._give_back(deadline)
@@ -302,6 +302,8 @@ class Kernel:
             left = {kind: count for kind, count in self.background.pending().items() if count}
             if self.database.pending:
                 left["database"] = self.database.pending
+            if not looked:
+                left["claims"] = 1  # a look for something to do is still on its way
             return CloseReport(False, time.monotonic() - started, left)
         await self._release()
         self._closed = True

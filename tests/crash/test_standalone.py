@@ -26,10 +26,9 @@ pytestmark = pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST")
 class Standalone:
     """The command as an operator runs it, on a free port."""
 
-    def __init__(self, database_url: str, directory: Path):
-        environment = child_environment(
-            database_url=database_url, TMPDIR=str(directory), BAILING_DEMO="0", **LIMITS
-        )
+    def __init__(self, database_url: str, directory: Path, **more: str):
+        values = {"TMPDIR": str(directory), "BAILING_DEMO": "0", **LIMITS, **more}
+        environment = child_environment(database_url=database_url, **values)
         self._process = subprocess.Popen(
             [sys.executable, "manage.py", "standalone", "--port", "0"],
             cwd=ROOT,
@@ -56,10 +55,14 @@ class Standalone:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
-    def end(self, number: int) -> int:
-        """Send a signal; the exit code."""
+    def send(self, number: int) -> None:
+        """Send a signal, when it still runs."""
         if self._process.poll() is None and identity_of(self._process.pid) == self._identity:
             os.kill(self._process.pid, number)
+
+    def end(self, number: int) -> int:
+        """Send a signal; the exit code."""
+        self.send(number)
         return self._process.wait(30)
 
     def kill(self) -> None:

@@ -20,6 +20,7 @@ import MySQLdb.cursors
 
 from kernel.access import issue_token
 from tests.support import lives, promises
+from tests.support.clerk import Clerk
 from tests.support.client import Answer, Client
 from tests.support.faults import Fault, FaultRecord, Violation
 from tests.support.kernel_process import KernelProcess, Place
@@ -60,6 +61,9 @@ class House:
         # The business service, where a case has one, and the path of its calls there.
         self.shop: ToolServer | None = None
         self.shop_path = f"/{self.name}/refunds"
+        # Who receives notifications, where a case has one, and the path of its messages there.
+        self.receiver: ToolServer | None = None
+        self.receiver_path = f"/{self.name}/hooks"
         # What this case saw: request ids per operation, and every answer to a POST.
         self.identities: dict[str, set[str]] = {}
         self.answers: list[tuple[str, Answer]] = []
@@ -107,6 +111,19 @@ class House:
             self.plan(f"stop {when} {name}", lambda n=name, w=when: kernel.has_stopped(n, w))
         self._kernels.append(kernel)
         return kernel.start()
+
+    def clerk(
+        self, *, stops: Sequence[Place] = (), through_proxy: bool = False, ready: bool = True
+    ) -> Clerk:
+        """A process that runs verbs; each place it must stop at is a planned fault."""
+        clerk = Clerk(self.proxy.url(self.url) if through_proxy else self.url, stops=stops)
+        for name, when, *_ in stops:
+            self.plan(f"stop {when} {name}", lambda n=name, w=when: clerk.has_stopped(n, w))
+        self._kernels.append(clerk)
+        clerk.launch()
+        if ready:
+            clerk.wait_ready()
+        return clerk
 
     def kernels(self, count: int) -> list[KernelProcess]:
         """That many kernels, started at once."""

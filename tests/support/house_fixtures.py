@@ -9,6 +9,7 @@ from tests.support.desk import Desk
 from tests.support.faults import FaultRecord
 from tests.support.house import House
 from tests.support.mariadb_server import Server
+from tests.support.post_room import PostRoom
 from tests.support.provider import ProviderProcess
 from tests.support.schemas import Schemas
 from tests.support.tool_server import ToolServer
@@ -60,6 +61,14 @@ def the_shop() -> Iterator[ToolServer]:
 def desk(house: House, the_shop: ToolServer) -> Desk:
     """A house whose jobs ask a person before they call the shop."""
     made = Desk(house, the_shop)
+    made.open()
+    return made
+
+
+@pytest.fixture
+def room(house: House, the_shop: ToolServer) -> PostRoom:
+    """A house whose messages go to a receiver and an executor."""
+    made = PostRoom(house, the_shop)
     made.open()
     return made
 

@@ -47,7 +47,7 @@ class Plan:
 def main(plan: Plan, pipe: Connection) -> None:
     """The life of a child. Ends by a signal, or when the test's end of the pipe is closed."""
     os.setsid()
-    _become(plan)
+    become(plan)
     if plan.worker:
         asgi.Kernel = partial(Kernel, worker=True)
     if plan.mutant:
@@ -58,7 +58,7 @@ def main(plan: Plan, pipe: Connection) -> None:
     uvloop.run(_serve(stops, pipe))
 
 
-def _become(plan: Plan) -> None:
+def become(plan: Plan) -> None:
     """The environment, the limits and the database of this child, and no others (K5)."""
     os.environ.clear()
     os.environ.update(plan.environment)

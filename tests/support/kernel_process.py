@@ -42,6 +42,8 @@ _forks.set_forkserver_preload(["tests.support.kernel_child"])
 class KernelProcess:
     """One kernel child on a database; `limits` are BAILING_* settings. `worker`: it runs jobs."""
 
+    main = staticmethod(kernel_child.main)
+
     def __init__(
         self,
         database_url: str,
@@ -62,7 +64,7 @@ class KernelProcess:
         )
         self._pipe, self._child_pipe = _forks.Pipe()
         self._process = _forks.Process(
-            target=kernel_child.main, args=(self._plan, self._child_pipe), daemon=True
+            target=type(self).main, args=(self._plan, self._child_pipe), daemon=True
         )
         self._told: list[tuple[Any, ...]] = []
         self._identity: str | None = None
@@ -168,9 +170,16 @@ class KernelProcess:
     def _ports(self) -> list[int]:
         return [told[1] for told in list(self._told) if told[0] == "ready"]
 
+    def heard(self, said: tuple[Any, ...]) -> None:
+        """Remember what the child said."""
+        self._told.append(said)
+
+    def ended(self) -> None:
+        """The child says nothing any more."""
+
     def _listen(self) -> None:
         try:
             while True:
-                self._told.append(self._pipe.recv())
+                self.heard(self._pipe.recv())
         except (EOFError, OSError):
-            return
+            self.ended()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kernel import invariants
+from tests.support import messages
 
 if TYPE_CHECKING:
     from tests.support.house import House
@@ -26,6 +27,7 @@ def broken(house: "House") -> list[str]:
         *_money(house),
         *_steps(house, requests),
         *_tool_calls(house),
+        *messages.broken(house),
         *_invariants(house),
     ]
 

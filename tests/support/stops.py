@@ -2,7 +2,8 @@
 
 The places are around the one commit function, so each verb has two, with its own name:
 `before` = all written, nothing committed; `after` = committed, nobody told yet. What several acts
-share is told apart: a `claim` that took a job, a `begin_call` that permits one, a `finish_call`.
+share is told apart: a `claim` that took a job, a `begin_call` that permits one, a `finish_call`;
+`claim_message`, its `outcome`, the outcome that is a `death`, the `items` of an operation.
 And `answer`, before the first byte of an HTTP answer leaves. Nothing of this is in kernel/.
 """
 
@@ -13,7 +14,10 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from kernel import transactions
+from kernel.delivery.claims import Claimed
+from kernel.delivery.sending import Recorded
 from kernel.jobs import journal
+from kernel.operations.work import Counts
 from kernel.state import JobRecord
 
 Scope = MutableMapping[str, Any]
@@ -108,8 +112,13 @@ def _note_answers(here: threading.local) -> None:
 
 def _place(name: str, result: Any, *, saves_answer: bool) -> str:
     """The name of a place: the verb, or what the verb was used for."""
-    if name == "_claim" and isinstance(result, list) and result:
-        return "claim" if isinstance(result[0], JobRecord) else name
+    first = result[0] if isinstance(result, list) and result else None
+    if name == "_claim" and first is not None:
+        return {JobRecord: "claim", Claimed: "claim_message"}.get(type(first), name)
+    if isinstance(first, Recorded):
+        return "death" if any(getattr(one, "dead_letter_id", "") for one in result) else "outcome"
+    if isinstance(result, Counts):
+        return "items"
     if name == "guard" and isinstance(result, journal.Permit):
         return "begin_call"
     return "finish_call" if name == "guard" and saves_answer else name

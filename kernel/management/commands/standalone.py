@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import signal
 import socket
@@ -61,6 +62,18 @@ class Command(BaseCommand):
                     uvloop.run(self._serve(listener, demo=demo))
             except KernelError as error:
                 raise CommandError(f"{error.message} {error.way_out}".strip()) from error
+            except CommandError as error:
+                if error.returncode == EXIT_LEFT_WORK:
+                    self._leave(error)
+                raise
+
+    def _leave(self, error: CommandError) -> None:
+        """End now. The interpreter would wait for threads that hang in the database (G3)."""
+        self.stderr.write(f"CommandError: {error}")
+        for stream in (self.stdout, self.stderr):
+            stream.flush()
+        logging.shutdown()
+        os._exit(EXIT_LEFT_WORK)
 
     @contextlib.contextmanager
     def _demo_provider(self, account_id: str) -> Iterator[DemoProvider]:

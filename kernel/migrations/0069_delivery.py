@@ -243,6 +243,24 @@ class Migration(migrations.Migration):
                 fields=["operation_id", "state", "sequence"], name="bz_operation_item_st"
             ),
         ),
+        kernel.ddl.CreateIndex(
+            model_name="notification",
+            index=models.Index(fields=["kind", "updated_at", "id"], name="bz_notification_kind"),
+        ),
+        kernel.ddl.CreateIndex(
+            model_name="deadletter",
+            index=models.Index(
+                fields=["destination_id", "created_at", "id"], name="bz_dlq_destination"
+            ),
+        ),
+        kernel.ddl.CreateIndex(
+            model_name="deadletter",
+            index=models.Index(fields=["notification_id"], name="bz_dlq_notification"),
+        ),
+        kernel.ddl.CreateIndex(
+            model_name="deadletter",
+            index=models.Index(fields=["parent_id"], name="bz_dlq_parent"),
+        ),
         kernel.ddl.Irreversible(
             why="Attempts, dead letters and plans are evidence; a code rollback keeps them (H4).",
         ),

@@ -48,6 +48,7 @@ class Notification(models.Model):
             ),
             models.Index(fields=["state", "updated_at", "id"], name="bz_notification_list"),
             models.Index(fields=["child_job_id"], name="bz_notification_child"),
+            models.Index(fields=["kind", "updated_at", "id"], name="bz_notification_kind"),
         ]
 
 
@@ -81,6 +82,9 @@ class DeadLetter(models.Model):
             models.Index(fields=["state", "created_at", "id"], name="bz_dlq_state"),
             models.Index(fields=["error_fingerprint", "created_at", "id"], name="bz_dlq_group"),
             models.Index(fields=["account_id", "created_at", "id"], name="bz_dlq_account"),
+            models.Index(fields=["destination_id", "created_at", "id"], name="bz_dlq_destination"),
+            models.Index(fields=["notification_id"], name="bz_dlq_notification"),
+            models.Index(fields=["parent_id"], name="bz_dlq_parent"),
         ]
 
 

@@ -57,7 +57,7 @@ def run_now(request: HttpRequest) -> HttpResponse:
 
 
 def _context(request: HttpRequest) -> dict[str, Any]:
-    found = figures()
+    found = figures(with_jobs=False)
     views = passes()
     settlement = next((view for view in views if view.row.name == "settlement"), None)
     running = settlement is not None and settlement.state == "running"

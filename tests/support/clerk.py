@@ -25,7 +25,7 @@ from kernel.delivery.replay import replay as replay_letter
 from kernel.errors import KernelError
 from kernel.state import DatabaseStore
 from kernel.transactions import transaction
-from tests.support.kernel_child import Plan, become
+from tests.support.kernel_child import Plan, become, mutate
 from tests.support.kernel_process import KernelProcess
 from tests.support.stops import Stops
 
@@ -63,6 +63,7 @@ def main(plan: Plan, pipe: Connection) -> None:
     """The life of a clerk. Ends by a signal, or when the test's end of the pipe is closed."""
     os.setsid()
     become(plan)
+    mutate(plan)
     stops = Stops(plan.stops, tell=pipe.send)
     stops.around_commits()
     orders: queue.SimpleQueue[tuple[int, str, dict[str, Any]]] = queue.SimpleQueue()

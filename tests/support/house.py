@@ -116,7 +116,8 @@ class House:
         self, *, stops: Sequence[Place] = (), through_proxy: bool = False, ready: bool = True
     ) -> Clerk:
         """A process that runs verbs; each place it must stop at is a planned fault."""
-        clerk = Clerk(self.proxy.url(self.url) if through_proxy else self.url, stops=stops)
+        url = self.proxy.url(self.url) if through_proxy else self.url
+        clerk = Clerk(url, stops=stops, mutant=self.mutant)
         for name, when, *_ in stops:
             self.plan(f"stop {when} {name}", lambda n=name, w=when: clerk.has_stopped(n, w))
         self._kernels.append(clerk)

@@ -23,7 +23,7 @@ from console import asgi
 from console.database import database
 from kernel.conf import Conf, conf
 from kernel.kernel import Kernel
-from tests.support import job_mutants, mutants
+from tests.support import delivery_mutants, job_mutants, mutants
 from tests.support.stops import Stops
 
 LOOK_SECONDS = 0.005
@@ -50,8 +50,7 @@ def main(plan: Plan, pipe: Connection) -> None:
     become(plan)
     if plan.worker:
         asgi.Kernel = partial(Kernel, worker=True)
-    if plan.mutant:
-        (mutants.MUTANTS | job_mutants.MUTANTS)[plan.mutant]()
+    mutate(plan)
     stops = Stops(plan.stops, tell=pipe.send)
     stops.around_commits()
     threading.Thread(target=_listen, args=[stops, pipe], daemon=True).start()
@@ -68,6 +67,13 @@ def become(plan: Plan) -> None:
     connections.settings[DEFAULT_DB_ALIAS] = complete[DEFAULT_DB_ALIAS]
     connections[DEFAULT_DB_ALIAS] = connections.create_connection(DEFAULT_DB_ALIAS)
     warnings.filterwarnings("ignore", message="No directory at")
+
+
+def mutate(plan: Plan) -> None:
+    """Seed the mutant of this child, when it is one."""
+    if plan.mutant:
+        every = mutants.MUTANTS | job_mutants.MUTANTS | delivery_mutants.MUTANTS
+        every[plan.mutant]()
 
 
 def _listen(stops: Stops, pipe: Connection) -> None:

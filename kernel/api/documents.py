@@ -232,7 +232,8 @@ def _continuation(row: Continuation) -> dict[str, Any]:
     return {
         "state": row.state,
         "attempts": row.attempts,
-        "error": row.error_text or None,
+        # The kind alone: the text may name hosts; operators read it in the console.
+        "error": row.error_text.partition(":")[0] or None,
         "next_attempt_at": time(row.next_attempt_at) if row.state == Owed.OWED else None,
         "finished_at": time(row.finished_at),
     }

@@ -302,8 +302,8 @@ class Kernel:
             left = {kind: count for kind, count in self.background.pending().items() if count}
             if self.database.pending:
                 left["database"] = self.database.pending
-            if not looked:
-                left["claims"] = 1  # a look for something to do is still on its way
+            if not (left or looked):
+                left["claims"] = 1  # a look for something to do is all that is on its way
             return CloseReport(False, time.monotonic() - started, left)
         await self._release()
         self._closed = True

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import os
 import pwd
 import sys
@@ -10,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from django.core.management.base import (
     BaseCommand,
@@ -253,3 +254,16 @@ def _check_characters(options: Options) -> None:
 
 def _json_value(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def leave(command: BaseCommand, error: CommandError) -> NoReturn:
+    """End this process now with the error's words and exit code (G3).
+
+    For a close that ran out of time: the interpreter would wait for threads that hang in the
+    database, for as long as they like.
+    """
+    command.stderr.write(f"CommandError: {error}")
+    for stream in (command.stdout, command.stderr):
+        stream.flush()
+    logging.shutdown()
+    os._exit(error.returncode)

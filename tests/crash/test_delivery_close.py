@@ -1,14 +1,19 @@
-"""SIGTERM of standalone while commits hang (G3, G4): out in time, with what is left named."""
+"""SIGTERM while commits hang (G3, G4): out in time, with what is left named, nothing lost."""
 
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.crash.test_standalone import Standalone, standalones
+from tests.support import lives
 from tests.support.client import Client
-from tests.support.house import RESULT, WAIT_SECONDS, House
+from tests.support.environment import child_environment
+from tests.support.house import RESULT, SETTLEMENT, WAIT_SECONDS, House
+from tests.support.kernel_process import LIMITS, ROOT
 
 __all__ = ["standalones"]
 
@@ -55,4 +60,36 @@ def test_sigterm_while_commits_hang_ends_in_time_and_loses_nothing(
     house.kernel()
     house.wait_states(op, "complete", "settled")
     assert house.provider.count(op) == 1
+    house.verify()
+
+
+def test_sigterm_of_maintain_while_a_settlement_hangs_ends_in_time_and_charges_once(
+    house: House,
+) -> None:
+    with house.office():
+        lives.complete("op-1")
+    rule = house.on_commit(containing=SETTLEMENT, action="hold_ok")
+    environment = child_environment(
+        database_url=house.proxy.url(house.url),
+        **{**LIMITS, "BAILING_CLOSE_BUDGET_SECONDS": str(BUDGET_SECONDS)},
+    )
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "maintain"],
+        cwd=ROOT,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert rule.wait_fired(WAIT_SECONDS).outcome == "committed"
+        process.send_signal(signal.SIGTERM)
+        # The OK never comes: without its own end the process would wait for it.
+        _, complaint = process.communicate(timeout=WAIT_SECONDS / 2)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "'database': 1" in complaint
+    house.kernel()
+    house.wait_states("op-1", "complete", "settled")
+    assert len(house.ledger("op-1")) == 1
     house.verify()

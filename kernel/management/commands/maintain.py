@@ -13,7 +13,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from kernel.conf import conf
 from kernel.kernel import Kernel
-from kernel.management.base import EXIT_FAILED, KernelCommand, Options
+from kernel.management.base import EXIT_FAILED, KernelCommand, Options, leave
 from kernel.runtime import Pass
 from kernel.runtime.maintenance import Totals
 
@@ -113,11 +113,14 @@ class Command(KernelCommand):
     async def _close(self, kernel: Kernel) -> None:
         report = await kernel.close()
         if not report.drained:
-            raise CommandError(
+            error = CommandError(
                 f"The close budget of {conf.close_budget_seconds} s ran out; left: {report.left}."
                 " Each row is either committed or untouched; the next run goes on.",
                 returncode=EXIT_FAILED,
             )
+            if "database" in report.left:
+                leave(self, error)
+            raise error
         self.say(f"Closed cleanly in {report.seconds:.1f} s.")
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import fcntl
-import logging
 import os
 import signal
 import socket
@@ -23,6 +22,7 @@ from kernel.demo import data as demo_data
 from kernel.demo.launcher import DemoProvider, DemoProviderFailed, start_provider
 from kernel.errors import KernelError
 from kernel.kernel import Kernel
+from kernel.management.base import leave
 from kernel.startup import apply_environment
 from kernel.state import DatabaseStore
 
@@ -64,16 +64,8 @@ class Command(BaseCommand):
                 raise CommandError(f"{error.message} {error.way_out}".strip()) from error
             except CommandError as error:
                 if error.returncode == EXIT_LEFT_WORK:
-                    self._leave(error)
+                    leave(self, error)
                 raise
-
-    def _leave(self, error: CommandError) -> None:
-        """End now. The interpreter would wait for threads that hang in the database (G3)."""
-        self.stderr.write(f"CommandError: {error}")
-        for stream in (self.stdout, self.stderr):
-            stream.flush()
-        logging.shutdown()
-        os._exit(EXIT_LEFT_WORK)
 
     @contextlib.contextmanager
     def _demo_provider(self, account_id: str) -> Iterator[DemoProvider]:

@@ -9,12 +9,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.utils.http import parse_etags
 from ninja import NinjaAPI, Schema
 from ninja.errors import HttpError, ValidationError
-from ninja.parser import Parser
 from pydantic import ConfigDict, Field
 
 from kernel import clock
 from kernel.access import Caller
 from kernel.api import errors, render
+from kernel.api.parser import StrictParser
 from kernel.audit import Actor
 from kernel.errors import InvalidInput, KernelError, Unauthorized
 from kernel.kernel import Kernel
@@ -30,7 +30,7 @@ from kernel.usage.gateway import Flight, Streaming
 from kernel.usage.json_text import members
 from kernel.usage.lookup import get_request, result_body
 from kernel.usage.recovery import expire_lease
-from kernel.usage.submissions import check_values, submission
+from kernel.usage.submissions import submission
 
 CHAT_PATH = "/v1/chat/completions"
 LARGE_BODY_BYTES = 128 * 1024
@@ -65,20 +65,12 @@ def actor_of(request: HttpRequest) -> Actor:
     return replace(caller.actor, request_id=errors.http_request_id(request))
 
 
-class BoundedParser(Parser):
-    """Refuses a body of too many values before the framework decodes it on the event loop."""
-
-    def parse_body(self, request: HttpRequest) -> Any:
-        check_values(request.body)
-        return super().parse_body(request)
-
-
 api = NinjaAPI(
     title="Bailing",
     version="1",
     description="Model requests, at most once. Errors: code, message, retryable, next_action.",
     auth=bearer,
-    parser=BoundedParser(),
+    parser=StrictParser(),
     openapi_url="/v1/openapi.json",
     docs_url=None,
     urls_namespace="api",

@@ -251,3 +251,12 @@ async def test_signed_decisions_on_a_denied_question_say_who_won(office: Api) ->
     error = error_of(response)
     assert (response.status_code, error["code"]) == (409, "already_decided")
     assert (error["by_kind"], error["decision"], error["reason"]) == ("signature", "denied", "no")
+
+
+async def test_a_body_that_says_two_things_decides_nothing(office: Api) -> None:
+    approval_id = await open_one(office)
+    before = await office.look(lambda: Approval.objects.get(id=approval_id).state)
+    body = b'{"decision":"denied","decision":"approved","decision_id":"d-1"}'
+    response = await decide_signed(office, approval_id, body, signed(body))
+    assert (response.status_code, error_of(response)["field"]) == (422, "decision")
+    assert await office.look(lambda: Approval.objects.get(id=approval_id).state) == before

@@ -45,7 +45,7 @@ class Command(KernelCommand):
     more = (
         "Without an id a plan is printed first; it is applied after a yes, or with --yes.\n"
         "  manage.py dlq_replay dlq_018f... --reason 'receiver is back'\n"
-        "  manage.py dlq_replay --destination dst_shop --reason 'receiver is back'\n"
+        "  manage.py dlq_replay --destination shop --reason 'receiver is back'\n"
         "Ctrl-C leaves a planned set running in the product; operation pause stops it."
     )
 
@@ -58,7 +58,7 @@ class Command(KernelCommand):
         at = argument(parse_time)
         parser.add_argument("--since", type=at, metavar="TIME", help="dead since then")
         parser.add_argument("--before", type=at, metavar="TIME", help="dead before then")
-        parser.add_argument("--rate", type=int, default=None, metavar="N", help="per second")
+        parser.add_argument("--rate", type=int, default=None, metavar="N", help="so many a second")
         parser.add_argument("--reason", default="", help="why, for the audit trail")
         parser.add_argument("--yes", action="store_true", help="apply the plan without asking")
         parser.add_argument("--plan-only", action="store_true", help="print the plan and stop")

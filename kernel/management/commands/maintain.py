@@ -26,12 +26,14 @@ Exit codes of --once:
   1  a pass failed, backed off or was interrupted; the next run goes on
   2  the schema is not ready: run manage.py db_init
 
-Rows that cannot be settled yet are counted as deferred or failed and do not change the exit code:
-they wait for a person, with their reason, and never keep other rows waiting.
+Rows that cannot be settled yet are counted as deferred or failed and do not
+change the exit code: they wait for a person, with their reason, and never keep
+other rows waiting.
 
-Runs may overlap, also with standalone and on other machines: every row moves by compare-and-set
-and has at most one ledger row, so a second run finds less to do. --once takes a lock in the var
-directory only so that cron does not pile up runs while the database is slow."""
+Runs may overlap, also with standalone and on other machines: every row moves
+by compare-and-set and has at most one ledger row, so a second run finds less
+to do. --once takes a lock in the var directory only so that cron does not pile
+up runs while the database is slow."""
 
 
 @dataclass

@@ -10,10 +10,11 @@ from kernel.kernel import Kernel
 from kernel.management.base import EXIT_FAILED, KernelCommand, Options
 
 ABOUT = """\
-It claims due jobs, runs them and keeps their leases; it does no maintenance: a web server,
-standalone or `manage.py maintain` does that. As many may run as the database bears; a job has one
-owner at a time. SIGTERM or Ctrl-C closes: nothing new is claimed, running jobs are released
-between two steps and go on elsewhere."""
+It claims due jobs, runs them and keeps their leases; it does no maintenance:
+a web server, standalone or `manage.py maintain` does that. As many may run as
+the database bears; a job has one owner at a time. SIGTERM or Ctrl-C closes:
+nothing new is claimed, running jobs are released between two steps and go on
+elsewhere."""
 
 
 class Command(KernelCommand):

@@ -1,5 +1,6 @@
 """Error pages that say what happened and the way out: 400, 403, 404, 500, stale form (CSRF)."""
 
+import logging
 import sys
 from typing import Any
 
@@ -15,7 +16,12 @@ from console.access import Denied
 from console.filters import BadFilter
 from console.kept import is_same_origin, is_secret, kept_texts
 from console.responses import RETRY_SECONDS, wants_part
+from kernel.access.people import record_refused_act
+from kernel.audit import Actor
+from kernel.errors import KernelError
 from kernel.transactions import is_lost_connection
+
+log = logging.getLogger(__name__)
 
 OWN_FIELDS = frozenset({"form_key", "csrfmiddlewaretoken", "api_key_env"})
 
@@ -72,7 +78,18 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """403 with the reason: the missing permission and the roles that have it."""
     reason = exception.reason if isinstance(exception, Denied) else str(exception)
+    if isinstance(exception, Denied) and request.method == "POST":
+        _note(request, exception.permission)
     return _answer(request, 403, _("Not allowed"), reason or _("Your role does not allow this."))
+
+
+def _note(request: HttpRequest, permission: str) -> None:
+    """An act that was refused is in the trail; that it cannot be noted does not allow it."""
+    try:
+        actor = Actor("user", request.user.get_username(), getattr(request, "request_id", ""))
+        record_refused_act(actor=actor, permission=permission, address=request.path)
+    except (DatabaseError, InterfaceError, KernelError) as error:
+        log.warning("a refused act was not noted: %s", type(error).__name__)
 
 
 @login_not_required

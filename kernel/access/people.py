@@ -21,6 +21,7 @@ ROLES = {
     "operator": "resolves, cancels, dispatches, replays, runs passes",
     "admin": "everything, with accounts, services, prices, tokens and people",
 }
+ADDRESS_CHARS_MAX = 200
 
 
 @transaction
@@ -187,4 +188,16 @@ def _audit(actor: audit.Actor, action: str, user: User, after: dict[str, Any]) -
         kind="person",
         object_id=_subject(user),
         after={"name": user.username, **after},
+    )
+
+
+@transaction
+def record_refused_act(*, actor: audit.Actor, permission: str, address: str) -> None:
+    """Note that somebody tried what their role does not allow; nothing was changed (L2)."""
+    audit.append_in_tx(
+        actor=actor,
+        action="person.refused",
+        kind="permission",
+        object_id=permission,
+        after={"address": address[:ADDRESS_CHARS_MAX]},
     )

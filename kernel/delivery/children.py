@@ -21,7 +21,7 @@ from kernel.delivery.admissions import (
     unbound,
 )
 from kernel.delivery.dead_letters import identity_of, lock_in_tx
-from kernel.errors import Conflict, LostRace
+from kernel.errors import Conflict, LostRace, NotFound
 from kernel.models import DeadLetter, Notification
 from kernel.state import Admission, JobRecord, RuntimeStateStore, protocol
 from kernel.states import NOTIFICATION, DeadLetterState, JobState, NotificationState
@@ -45,12 +45,15 @@ def replay_child(
         raise unbound(letter.id)
     if letter.state == DeadLetterState.RESOLVED:
         return _told_of_child(letter, store)
-    admission = store.requeue_delivery_job_once(
-        job_id=letter.child_id,
-        marker=identity_of(letter.id),
-        verify=partial(_first_mismatch, expected=_expected(dead_letter_id=letter.id)),
-        also=partial(_follow_child_in_tx, letter, actor=actor, reason=reason),
-    )
+    try:
+        admission = store.requeue_delivery_job_once(
+            job_id=letter.child_id,
+            marker=identity_of(letter.id),
+            verify=partial(_first_mismatch, expected=_expected(dead_letter_id=letter.id)),
+            also=partial(_follow_child_in_tx, letter, actor=actor, reason=reason),
+        )
+    except NotFound as error:  # the child that the dead letter names is not there
+        raise unbound(letter.id) from error
     if admission == Admission.ADMITTED:
         return replayed(letter.id, QUEUED, letter.notification_id, letter.child_id)
     if admission == Admission.ALREADY:

@@ -16,6 +16,7 @@ from console.access import (
 )
 from kernel import access
 from kernel.access import ensure_roles
+from kernel.models import AuditRow
 
 HTMX = {"HX-Request": "true"}
 
@@ -139,6 +140,8 @@ def test_the_server_checks_the_post_again_whatever_the_button_showed(signed_in):
     viewer = signed_in("viewer")
     assert viewer.get("/act").status_code == 200
     assert viewer.post("/act", {"note": "x"}).status_code == 403
+    row = AuditRow.objects.get(action="person.refused")
+    assert (row.actor_id, "/act" in row.after_text) == ("viewer", True)
 
 
 def test_a_person_without_a_role_sees_nothing(signed_in):

@@ -108,7 +108,7 @@ def test_kill_9_of_standalone_in_a_provider_call_leaves_an_unknown_that_a_person
             output_tokens=lives.USAGE["completion_tokens"],
             note="found in the provider's log",
         )
-        assert "No unknown outcome" in person.page("/")
+        assert "with an unknown outcome" not in person.page("/")
     assert house.states(op) == ("failed", "settled", "")
     assert [row["amount_nano"] for row in house.ledger(op)] == [lives.CHARGE_NANO]
     assert house.provider.count(op) == 1

@@ -139,7 +139,7 @@ class Command(BaseCommand):
         if demo:
             lines += [
                 "  Provider  the bundled demo provider; add a real one with manage.py service add",
-                f"  Job       a refund waits for your decision: {address}/approvals/",
+                f"  Approvals {address}/approvals/    the demo's refund is decided there",
                 "",
                 "  Send a model request (send it twice: the second answer is the saved one):",
                 "",

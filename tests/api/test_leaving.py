@@ -22,9 +22,13 @@ LEAVING = 50
 
 
 def footprint(web: Api) -> dict[str, int]:
-    """What this process has open, but for provider connections kept for reuse."""
+    """What this process has open, but for provider connections kept for reuse.
+
+    The pool of database threads is bounded and starts them on demand.
+    """
+    threads = [one for one in threading.enumerate() if not one.name.startswith("bailing-db")]
     return {
-        "threads": threading.active_count(),
+        "threads": len(threads),
         "tasks": len(asyncio.all_tasks()),
         "sockets": len(psutil.Process().net_connections()) - web.kernel.door.idle,
     }

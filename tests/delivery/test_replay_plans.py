@@ -87,7 +87,7 @@ QUERIES: dict[str, tuple[str, Callable[[], Any], str]] = {
     "set of a destination": (
         "bz_delivery_dlq",
         lambda: plan._chunk(wanted=Filter(destination_id="dst"), after=None, ceiling=CEILING),
-        "bz_dlq_state",
+        "bz_dlq_destination",
     ),
     "running operations": ("bz_operations", work._running, "bz_operation_state"),
     "items of a page": (

@@ -8,6 +8,7 @@ from kernel.ids import RESERVED_PREFIX, new_id
 from kernel.models import AuditRow, Request, Route, Tool
 from kernel.states import Billing, Result
 from kernel.transactions import reading
+from kernel.usage import pricing
 from kernel.usage.admission import Submission, content_sha256
 from kernel.usage.metering import Metering
 from kernel.usage.request_body import read_request
@@ -26,7 +27,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the model steps of a job used: tokens, and nano-USD (what is owed counts as held)."""
+    """What a job's model steps used: tokens, and nano-USD as charged or as it will be charged."""
 
     tokens: int
     cost_nano: int
@@ -71,16 +72,25 @@ def changed_since(*, account_id: str, job_id: str, at: datetime) -> bool:
 def spent(*, account_id: str, job_id: str) -> Spent:
     """Tokens and money of all steps so far."""
     tokens = cost = 0
-    columns = ("usage_text", "billing_state", "billed_nano", "hold_nano")
-    for text, billing, billed, hold in _requests(account_id, job_id).values_list(*columns):
-        if text:
-            metering = Metering.from_text(text)
+    for row in _requests(account_id, job_id):
+        if row.usage_text:
+            metering = Metering.from_text(row.usage_text)
             tokens += metering.input_tokens + metering.output_tokens
-        if billing == Billing.SETTLED:
-            cost += billed or 0
-        elif billing != Billing.NOT_CHARGED:
-            cost += hold
+        if row.billing_state == Billing.SETTLED:
+            cost += row.billed_nano or 0
+        elif row.billing_state != Billing.NOT_CHARGED:
+            cost += _owed_nano(row)
     return Spent(tokens, cost)
+
+
+def _owed_nano(row: Request) -> int:
+    """What settlement will charge; the hold where nobody can say yet (0 without a cap)."""
+    if row.usage_text and row.price_text:
+        snapshot = pricing.PriceSnapshot.from_text(row.price_text)
+        charge = pricing.price(snapshot, Metering.from_text(row.usage_text))
+        if charge.reference_usd is not None and not charge.reason:
+            return pricing.charge_nano(charge.reference_usd, row.multiplier_millionths)
+    return row.hold_nano
 
 
 @reading

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel import invariants
 from tests.support import messages
+from tests.support.provider import ProviderCall
 
 if TYPE_CHECKING:
     from tests.support.house import House
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
 
 def broken(house: "House") -> list[str]:
     """Every promise that does not hold, as a sentence."""
+    # First the calls, then the rows: a kernel that lives may dispatch between the two.
+    calls = house.provider.calls()
     requests = {row["operation_id"]: row for row in house.rows("SELECT * FROM bz_usage_requests")}
     return [
         *_identity(house, requests),
-        *_calls(house, requests),
-        *_results(house, requests),
+        *_calls(house, calls, requests),
+        *_results(house, calls, requests),
         *_answers(house, requests),
         *_money(house),
-        *_steps(house, requests),
+        *_steps(calls, requests),
         *_tool_calls(house),
         *messages.broken(house),
         *_invariants(house),
@@ -41,9 +44,9 @@ def _identity(house: "House", requests: dict[str, Any]) -> Iterator[str]:
             yield f"{operation} was {sorted(ids)} and is {requests[operation]['id']}"
 
 
-def _calls(house: "House", requests: dict[str, Any]) -> Iterator[str]:
+def _calls(house: "House", received: list[ProviderCall], requests: dict[str, Any]) -> Iterator[str]:
     """At most one physical call per operation, under its identity, and only once dispatched."""
-    calls = [call for call in house.provider.calls() if call.marker.endswith(house.name)]
+    calls = [call for call in received if call.marker.endswith(house.name)]
     for operation, count in Counter(call.marker for call in calls).items():
         if count > 1:
             yield f"{count} provider calls of {operation}"
@@ -55,9 +58,9 @@ def _calls(house: "House", requests: dict[str, Any]) -> Iterator[str]:
             yield f"a provider call of {call.marker}, which is not dispatched"
 
 
-def _results(house: "House", requests: dict[str, Any]) -> Iterator[str]:
+def _results(house: "House", calls: list[ProviderCall], requests: dict[str, Any]) -> Iterator[str]:
     """A kept result is whole, hashed, and that of the operation's own call."""
-    sequences = {call.marker: call.sequence for call in house.provider.calls()}
+    sequences = {call.marker: call.sequence for call in calls}
     for operation, row in requests.items():
         if row["result_state"] != "complete":
             continue
@@ -85,20 +88,24 @@ def _answers(house: "House", requests: dict[str, Any]) -> Iterator[str]:
 
 def _money(house: "House") -> Iterator[str]:
     """At most one ledger row per request, and consumed = sum(ledger) per account."""
-    rows = house.rows("SELECT request_id, account_id, amount_nano FROM bz_usage_ledger")
-    for request_id, count in Counter(row["request_id"] for row in rows).items():
-        if count > 1:
-            yield f"{count} ledger rows of {request_id}"
-    for account in house.rows("SELECT id, consumed_nano FROM bz_usage_accounts"):
-        total = sum(row["amount_nano"] for row in rows if row["account_id"] == account["id"])
-        if account["consumed_nano"] != total:
-            yield f"{account['id']} consumed {account['consumed_nano']}, its ledger says {total}"
+    for row in house.rows(
+        "SELECT request_id, COUNT(*) AS entries FROM bz_usage_ledger"
+        " GROUP BY request_id HAVING COUNT(*) > 1"
+    ):
+        yield f"{row['entries']} ledger rows of {row['request_id']}"
+    # One statement, one moment: a kernel that lives may settle between two.
+    for row in house.rows(
+        "SELECT a.id, a.consumed_nano, COALESCE(SUM(l.amount_nano), 0) AS total"
+        " FROM bz_usage_accounts a LEFT JOIN bz_usage_ledger l ON l.account_id = a.id"
+        " GROUP BY a.id, a.consumed_nano HAVING a.consumed_nano <> total"
+    ):
+        yield f"{row['id']} consumed {row['consumed_nano']}, its ledger says {row['total']}"
 
 
-def _steps(house: "House", requests: dict[str, Any]) -> Iterator[str]:
+def _steps(received: list[ProviderCall], requests: dict[str, Any]) -> Iterator[str]:
     """At most one physical call per model step of a job."""
     steps = {row["id"]: name for name, row in requests.items() if name.startswith("job:")}
-    calls = Counter(call.headers.get("idempotency-key") for call in house.provider.calls())
+    calls = Counter(call.headers.get("idempotency-key") for call in received)
     for request_id, name in steps.items():
         if calls[request_id] > 1:
             yield f"{calls[request_id]} provider calls of {name}"

@@ -44,7 +44,7 @@ mysql: build-packages $(VENV)/.run ## add the driver for MySQL and MariaDB (BAIL
 lock: $(VENV)/.dev ## resolve requirements/*.lock anew from pyproject.toml
 	$(COMPILE) -o requirements/run.lock pyproject.toml
 	$(COMPILE) -c requirements/run.lock --extra mysql -o requirements/mysql.lock pyproject.toml
-	$(COMPILE) -c requirements/mysql.lock --extra mysql --extra dev -o requirements/dev.lock \
+	$(COMPILE) -c requirements/mysql.lock --extra mysql --extra chat --extra dev -o requirements/dev.lock \
 		pyproject.toml
 
 licences: $(VENV)/.dev ## write docs/licences.md from what is installed

@@ -193,9 +193,10 @@ def _start(
         server = Server(host="127.0.0.1", port=port, version="", private=True)
         if _wait_until_ready(server, process, directory.path):
             return _with_version(server)
+        # Another run may have taken the port between the look and the start.
+        process.kill()
+        process.wait()
         words = log.read_text(errors="replace")
-        if "Address already in use" not in words:
-            break
         port = _free_port()
     raise ServerUnavailable(f"the private database server did not start:\n{words[-2000:]}")
 

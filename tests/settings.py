@@ -38,3 +38,5 @@ def _test_database() -> dict[str, object]:
 DATABASES = {"default": _test_database()}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 ALLOW_PLAIN_MIGRATE = True
+# Each test client would scan every static file; looking a file up when asked for is enough here.
+WHITENOISE_AUTOREFRESH = True

@@ -1,14 +1,18 @@
-"""`make test`: the suites one after another, one private server for all, one closing line.
+"""`make test`: the suites, two at a time where there are two cores, on one private server.
 
 python -m tests.support.suites            all of them
 python -m tests.support.suites crash      only those named
+
+A suite alone shows its progress as it goes; side by side, each is printed whole when it ends.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +27,8 @@ FLAGS = {
     "BAILING_APPROVAL_CONTINUATION_TEST_MYSQL": "1",
     "BAILING_NOTIFICATION_TEST_MYSQL": "1",
 }
+SIDE_BY_SIDE_MAX = 2
+SIGN_OF_LIFE_SECONDS = 60.0
 OWN_SUITES = ("crash", "races", "histories", "browser", "bench")
 EVERYTHING_ELSE = ["tests", *(f"--ignore=tests/{name}" for name in OWN_SUITES)]
 
@@ -37,11 +43,12 @@ class Suite:
     arguments: list[str]
 
 
+# The longest first: what is short fills the gap at the end.
 SUITES = (
-    Suite("sqlite", "Everything on SQLite", "sqlite", EVERYTHING_ELSE),
     Suite(
         "mysql", "What touches the database, again", "mysql", [*EVERYTHING_ELSE, "-m", "database"]
     ),
+    Suite("sqlite", "Everything on SQLite", "sqlite", EVERYTHING_ELSE),
     Suite("crash", "Crashes, races and histories", "mysql", [f"tests/{s}" for s in OWN_SUITES[:3]]),
     Suite("browser", "The console in Chromium", "sqlite", ["tests/browser"]),
 )
@@ -58,9 +65,10 @@ class Outcome:
     seconds: float = 0.0
 
 
-def run(suite: Suite, server: Server, directory: Path) -> Outcome:
+def run(suite: Suite, server: Server, directory: Path, *, alone: bool) -> Outcome:
     """Run one suite in its own pytest process; counts come from its report."""
-    print(f"\n== {suite.title} ({suite.name})", flush=True)
+    heading = f"\n== {suite.title} ({suite.name})"
+    print(heading if alone else f"{suite.name} begins", flush=True)
     report = directory / f"{suite.name}.xml"
     environment = {
         # Compiled files are kept: the suites start hundreds of processes.
@@ -71,11 +79,44 @@ def run(suite: Suite, server: Server, directory: Path) -> Outcome:
     }
     started = time.monotonic()
     command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *suite.arguments]
-    ended = subprocess.run(command, env=environment, check=False)
+    if alone:
+        ended = subprocess.run(command, env=environment, check=False)
+    else:
+        log = directory / f"{suite.name}.log"
+        with log.open("wb") as output:
+            ended = subprocess.run(
+                command, env=environment, check=False, stdout=output, stderr=subprocess.STDOUT
+            )
+        print(f"{heading}\n{log.read_text(errors='replace')}", flush=True)
     outcome = count(report)
     outcome.exit_code = ended.returncode
     outcome.seconds = time.monotonic() - started
     return outcome
+
+
+def run_all(chosen: list[Suite], server: Server, directory: Path) -> dict[str, Outcome]:
+    """Every chosen suite, as many side by side as there are cores (at most two)."""
+    at_once = min(len(chosen), SIDE_BY_SIDE_MAX, os.cpu_count() or 1)
+    alone = at_once == 1
+    finished = threading.Event()
+    with ThreadPoolExecutor(max_workers=at_once + 1) as pool:
+        if not alone:
+            pool.submit(_show_life, finished)
+        running = {
+            pool.submit(run, suite, server, directory, alone=alone): suite for suite in chosen
+        }
+        try:
+            outcomes = {running[one].name: one.result() for one in as_completed(running)}
+        finally:
+            finished.set()
+    return {suite.name: outcomes[suite.name] for suite in chosen}
+
+
+def _show_life(finished: threading.Event) -> None:
+    """A line a minute: some that watch a build end it when it is silent."""
+    started = time.monotonic()
+    while not finished.wait(SIGN_OF_LIFE_SECONDS):
+        print(f"{time.monotonic() - started:.0f} s", flush=True)
 
 
 def count(report: Path) -> Outcome:
@@ -107,7 +148,9 @@ def main(names: list[str]) -> int:
             print(f"No database server for the suites: {error}", file=sys.stderr)
             return 1
         print(f"database server: {server}", flush=True)
-        outcomes = {suite.name: run(suite, server, directory) for suite in chosen}
+        started = time.monotonic()
+        outcomes = run_all(chosen, server, directory)
+        print(f"\n{time.monotonic() - started:.1f} s in all")
     return report_all(outcomes)
 
 

@@ -50,7 +50,7 @@ def test_a_suite_gets_every_flag_and_the_shared_server(
         return type("Ended", (), {"returncode": 0})()
 
     monkeypatch.setattr(suites.subprocess, "run", pytest_process)
-    suites.run(Suite("one", "One", "mysql", []), SERVER, tmp_path)
+    suites.run(Suite("one", "One", "mysql", []), SERVER, tmp_path, alone=True)
     assert all(seen[flag] == "1" for flag in suites.FLAGS)
     assert seen["BAILING_TEST_DATABASE"] == "mysql"
     assert seen["BAILING_TEST_MYSQL_URL"] == "mysql://root@127.0.0.1:1"
@@ -59,3 +59,16 @@ def test_a_suite_gets_every_flag_and_the_shared_server(
 def test_an_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert suites.main(["nonsense"]) == 2
     assert "nonsense" in capsys.readouterr().err
+
+
+def test_side_by_side_every_suite_is_printed_whole_and_reported_in_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(suites.sys, "executable", "/bin/echo")
+    monkeypatch.setattr(suites.os, "cpu_count", lambda: 2)
+    chosen = [Suite(name, name.upper(), "sqlite", [f"of-{name}"]) for name in ("one", "two")]
+    outcomes = suites.run_all(chosen, SERVER, tmp_path)
+    assert list(outcomes) == ["one", "two"]
+    said = capsys.readouterr().out
+    for name in outcomes:
+        assert f"== {name.upper()} ({name})\n-m pytest --junit-xml={tmp_path}/{name}.xml" in said

@@ -3,7 +3,8 @@
 The API skips Django's middleware, the console has all.
 
 `create_application()` is for standalone, which owns the kernel; `application` is for a web server
-such as uvicorn: its lifespan starts a kernel, ticks it, and closes it on shutdown (G4).
+such as uvicorn: its lifespan starts a kernel, ticks it, and closes it on shutdown (G4). With
+BAILING_ENGINE=celery beat ticks the workers instead, and commits wake them by messages.
 """
 
 import asyncio
@@ -21,13 +22,16 @@ django.setup()
 # WhiteNoise serves small files from a plain iterator; Django says so at each of them.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
 
-from django.core.handlers.asgi import ASGIHandler  # noqa: E402  - Django must be set up first
+from django.conf import settings  # noqa: E402  - Django must be set up first
+from django.core.handlers.asgi import ASGIHandler  # noqa: E402
 
+from console.proxies import TrustedProxies  # noqa: E402
 from kernel.api.bounded import BoundedBody  # noqa: E402
 from kernel.api.handler import ApiHandler  # noqa: E402
 from kernel.conf import conf  # noqa: E402
 from kernel.kernel import Kernel  # noqa: E402
 from kernel.metrics import register_kernel  # noqa: E402
+from kernel.runtime.wake import Messenger  # noqa: E402
 from kernel.startup import apply_environment  # noqa: E402
 
 log = logging.getLogger(__name__)
@@ -65,6 +69,7 @@ class Lifespan:
         self._kernel: Kernel | None = None
         self._application: Any = None
         self._ticker: asyncio.Task[None] | None = None
+        self._messenger: Messenger | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -87,14 +92,21 @@ class Lifespan:
         await self._kernel.initialize()
         await self._kernel.database.in_tx(apply_environment, environ=os.environ, demo=False)
         self._application = create_application(self._kernel)
-        self._ticker = asyncio.get_running_loop().create_task(tick_for_ever(self._kernel))
+        if settings.ENGINE.is_celery:
+            # By name: without the setting Celery is not even loaded.
+            self._messenger = import_string("console.celery.messenger")().start()
+        else:
+            self._ticker = asyncio.get_running_loop().create_task(tick_for_ever(self._kernel))
 
     async def _stop(self) -> None:
-        assert self._kernel is not None and self._ticker is not None
-        self._ticker.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._ticker
+        assert self._kernel is not None
+        if self._ticker is not None:
+            self._ticker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._ticker
         report = await self._kernel.close()
+        if self._messenger is not None:
+            await asyncio.to_thread(self._messenger.stop, seconds=conf.wake_timeout_seconds)
         if not report.drained:
             log.warning("close ran out of time; left: %s", report.left)
 
@@ -113,9 +125,10 @@ async def tick_for_ever(kernel: Kernel) -> None:
 
 
 def create_application(kernel: Kernel) -> Any:
-    """The two doors around `kernel`, behind the bound on request bodies (E5)."""
+    """The two doors around `kernel`, behind the bound on bodies and the trusted proxies (E5)."""
     register_kernel(kernel)
-    return BoundedBody(Application(kernel), body_bytes_max=conf.request_body_bytes_max)
+    doors = TrustedProxies(Application(kernel), trusted=settings.TRUSTED_PROXIES)
+    return BoundedBody(doors, body_bytes_max=conf.request_body_bytes_max)
 
 
 application = Lifespan()

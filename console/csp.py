@@ -33,7 +33,6 @@ class SecurityHeadersMiddleware:
         response.headers.setdefault("Content-Security-Policy", POLICY)
         response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
         response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
-        response.headers.setdefault("X-Frame-Options", "DENY")
         response.headers["Cache-Control"] = "no-store"
         patch_vary_headers(response, ("HX-Request", "Cookie"))
         return response

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib.auth import logout
 from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
+from structlog.contextvars import bound_contextvars
 
 from console.preferences import zone_of
 from kernel import clock
@@ -28,7 +29,8 @@ class RequestIdMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         request.request_id = new_id("web")  # type: ignore[attr-defined]  # ours, read by views
-        response = self.get_response(request)
+        with bound_contextvars(request_id=request.request_id):  # type: ignore[attr-defined]  # ours
+            response = self.get_response(request)
         response.headers["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]  # ours
         return response
 

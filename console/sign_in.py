@@ -3,7 +3,6 @@
 import hashlib
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
@@ -22,17 +21,8 @@ _NAME_CHARS_MAX = 150  # Django's own limit of a user name
 
 
 def client_address(request: HttpRequest) -> str:
-    """The peer's address, or the one the outermost trusted proxy saw (settings.TRUSTED_PROXIES).
-
-    Each trusted proxy appends one entry to X-Forwarded-For; the rest are anybody's words.
-    """
-    peer = str(request.META.get("REMOTE_ADDR", ""))
-    hops = int(getattr(settings, "TRUSTED_PROXIES", 0))
-    entries = [part.strip() for part in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
-    entries = [part for part in entries if part]
-    if hops <= 0 or not entries:
-        return peer
-    return entries[max(len(entries) - hops, 0)]
+    """The caller's address; what trusted proxies said of it is in already (console/proxies.py)."""
+    return str(request.META.get("REMOTE_ADDR", ""))
 
 
 class Throttle:

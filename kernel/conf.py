@@ -116,6 +116,13 @@ SETTINGS: dict[str, Setting] = {
     "idle_connection_seconds": Setting(120, 30, 3600, "the server ends a silent connection then"),
     "idle_transaction_seconds": Setting(20, 5, 600, "or one inside a transaction (MariaDB)"),
     "transaction_tries_max": Setting(8, 1, 50, "runs of one transaction under contention"),
+    "log_value_bytes_max": Setting(16 * KIB, 256, MIB, "one value of a log line"),
+    # several processes (B1): Celery's beat and the messages that wake its workers
+    "beat_tick_seconds": Setting(1.0, 0.2, 60, "Celery's beat asks for a tick this often"),
+    "tick_silence_seconds": Setting(30, 1, 3600, "a Celery worker without ticks looks by itself"),
+    "wake_timeout_seconds": Setting(1.0, 0.1, 10, "one try to hand a wake-up to the broker"),
+    "wake_linger_milliseconds": Setting(50, 0, 5000, "wake-ups within this are one message"),
+    "wake_expires_seconds": Setting(60, 1, 3600, "an older wake-up is thrown away unread"),
     # database invariants (K)
     "check_offenders_max": Setting(20, 1, 1000, "offenders named per invariant"),
     "check_sample_rows": Setting(200, 1, 100_000, "newest rows that are looked into"),
@@ -126,6 +133,9 @@ SETTINGS: dict[str, Setting] = {
     "sign_in_tries_max": Setting(10, 3, 100, "failed sign-ins per window, per name and address"),
     "sign_in_window_seconds": Setting(300, 10, 86400, "the window of sign_in_tries_max"),
     "session_idle_seconds": Setting(3600, 60, 604800, "a console session ends when idle this long"),
+    "session_age_seconds_max": Setting(43_200, 300, 2_592_000, "and at this age, however busy"),
+    "step_up_seconds": Setting(900, 30, 86400, "'it is you' holds this long for grave acts"),
+    "factors_count_max": Setting(10, 2, 50, "second factors of one person"),
 }
 
 

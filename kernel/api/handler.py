@@ -6,9 +6,10 @@ from django.conf import settings
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.exception import convert_exception_to_response
+from structlog.contextvars import bound_contextvars
 
 from kernel.api import door
-from kernel.api.errors import on_wrong_method
+from kernel.api.errors import http_request_id, on_wrong_method
 
 
 class ApiHandler(ASGIHandler):
@@ -39,6 +40,10 @@ class ApiHandler(ASGIHandler):
         await self.send_response(response, send)
 
     async def get_response_async(self, request: Any) -> Any:
+        with bound_contextvars(request_id=http_request_id(request)):
+            return await self._answer(request)
+
+    async def _answer(self, request: Any) -> Any:
         if request.method == "POST" and request.path_info == door.CHAT_PATH:
             response: Any = await self._chat(request)
         else:

@@ -24,6 +24,7 @@ warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume sy
 
 from django.conf import settings  # noqa: E402  - Django must be set up first
 from django.core.handlers.asgi import ASGIHandler  # noqa: E402
+from django.utils.module_loading import import_string  # noqa: E402
 
 from console.proxies import TrustedProxies  # noqa: E402
 from kernel.api.bounded import BoundedBody  # noqa: E402

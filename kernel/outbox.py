@@ -21,6 +21,7 @@ from kernel.conf import conf
 from kernel.errors import Conflict, InvalidInput, NotFound, Unavailable
 from kernel.ids import new_id
 from kernel.models import AlertRule, AlertWindow, Destination, Job, Notification
+from kernel.runtime.wake import NOTIFICATIONS, wake_after_commit_in_tx
 from kernel.states import JobState, NotificationState
 from kernel.transactions import insert_new_in_tx, requires_transaction
 
@@ -173,6 +174,7 @@ def _insert_in_tx(pairs: Sequence[tuple[Destination, Event]], *, name: str = "")
         rows.append(row)
     Job.objects.bulk_create(children)
     Notification.objects.bulk_create(rows)
+    wake_after_commit_in_tx(what=NOTIFICATIONS)
     return [row.id for row in rows]
 
 

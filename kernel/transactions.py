@@ -109,6 +109,15 @@ def requires_transaction(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @requires_transaction
+def after_commit_in_tx(hook: Callable[[], None]) -> None:
+    """Call `hook` once this transaction is committed, never when it is not.
+
+    An error of the hook is logged: it must not look like a lost commit.
+    """
+    django_transaction.on_commit(hook, robust=True)
+
+
+@requires_transaction
 def insert_new_in_tx(row: Model) -> None:
     """INSERT a row.
 

@@ -11,6 +11,7 @@ from kernel import clock
 from kernel.delivery.dead_letters import ADMISSION, admission_id_of
 from kernel.errors import RetryTransaction
 from kernel.models import DeadLetter, Notification
+from kernel.runtime.wake import NOTIFICATIONS, wake_after_commit_in_tx
 from kernel.states import NotificationState
 from kernel.transactions import requires_transaction
 
@@ -76,6 +77,7 @@ def _insert_in_tx(ids: Sequence[str], *, name: Any, kind: str) -> None:
             cursor.execute(f"INSERT INTO {table} ({columns}) {select}", parameters)
     except IntegrityError as error:
         raise RetryTransaction("a replay met another") from error
+    wake_after_commit_in_tx(what=NOTIFICATIONS)
 
 
 def _text(value: str) -> Value:

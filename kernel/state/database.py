@@ -16,6 +16,7 @@ from kernel.conf import conf
 from kernel.errors import Conflict, NotFound, RetryTransaction
 from kernel.ids import new_id
 from kernel.models import Job, Pause
+from kernel.runtime.wake import JOBS, wake_after_commit_in_tx
 from kernel.state import rows
 from kernel.state.admissions import (
     ensure_executor_replay,
@@ -77,6 +78,7 @@ def submit(*, job: NewJob, actor: audit.Actor) -> tuple[JobRecord, bool]:
         updated_at=now,
     )
     insert_new_in_tx(row)
+    wake_after_commit_in_tx(what=JOBS)
     audit.append_in_tx(
         actor=actor,
         action="job.submit",

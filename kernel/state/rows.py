@@ -7,6 +7,7 @@ from typing import Any
 from kernel import clock
 from kernel.errors import KernelError, LostRace, NotFound
 from kernel.models import Job, JobMarkers
+from kernel.runtime.wake import JOBS, wake_after_commit_in_tx
 from kernel.state.protocol import Fence, JobRecord
 from kernel.states import JobState
 from kernel.transactions import requires_transaction
@@ -49,6 +50,8 @@ def move_in_tx(row: Job, **values: Any) -> None:
     same = Job.objects.filter(id=row.id, state=row.state, fence_token=row.fence_token)
     if same.update(updated_at=clock.db_now(), **values) != 1:
         raise LostRace(f"job {row.id} changed meanwhile")
+    if values.get("state") == JobState.QUEUED:
+        wake_after_commit_in_tx(what=JOBS)
 
 
 @requires_transaction

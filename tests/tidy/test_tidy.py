@@ -41,7 +41,7 @@ WITHIN_A_LAYER = {
     ("kernel.clock", "kernel.errors"),
     ("kernel.runtime", "kernel.audit"),
     ("kernel.outbox", "kernel.schema"),
-    ("kernel.outbox", "kernel.schema"),
+    ("kernel.outbox", "kernel.runtime"),
 }
 LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row.split()}
 STATEFUL = {"Request", "Job", "Approval", "Continuation", "Notification", "DeadLetter", "ToolCall"}

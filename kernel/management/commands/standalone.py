@@ -47,6 +47,11 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=18900, help="port to listen on")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if settings.ENGINE.is_celery:
+            raise CommandError(
+                "BAILING_ENGINE=celery is for several processes: start a web server, Celery's"
+                " workers and its beat (docs/operations/scale-out.md), or remove the setting."
+            )
         settings.VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = schema.state()
         if not found.usable:

@@ -49,7 +49,7 @@ def insert_rows_in_tx(
     names = _columns(model)
     for start in range(0, len(rows), ROWS_PER_STATEMENT_MAX):
         part = rows[start : start + ROWS_PER_STATEMENT_MAX]
-        values = [_plain(getattr(row, name)) for row in part for name in names]
+        values = _plain([getattr(row, name) for row in part for name in names])
         with connection.cursor() as cursor:
             cursor.execute(_insert(model, len(part), unless_taken, connection.vendor), values)
 
@@ -121,7 +121,7 @@ def settle_rows_in_tx(ids: Sequence[str], *, before: str, after: str, now: datet
 def execute_in_tx(statement: str, parameters: Sequence[Any]) -> int:
     """Run a statement of ours; returns how many rows matched."""
     with connection.cursor() as cursor:
-        cursor.execute(statement, [_plain(value) for value in parameters])
+        cursor.execute(statement, _plain(parameters))
         return int(cursor.rowcount)
 
 
@@ -180,7 +180,6 @@ def _time(value: datetime | str | None) -> datetime | None:
 READERS = {"BooleanField": bool, "DateTimeField": _time}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return connection.ops.adapt_datetimefield_value(value)
-    return value
+def _plain(values: Sequence[Any]) -> list[Any]:
+    adapt = connection.ops.adapt_datetimefield_value
+    return [adapt(value) if isinstance(value, datetime) else value for value in values]

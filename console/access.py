@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from console.kept import kept_texts
+from console.second_factor import missing_factor
 
 PERMISSIONS: dict[str, str | Promise] = {
     "view": gettext_lazy("see the console"),
@@ -142,9 +143,12 @@ class AccessMiddleware:
             return None
         if not request.user.is_authenticated:
             return ask_to_sign_in(request)
+        match = request.resolver_match
+        missing = missing_factor(request, (match.url_name or "") if match else "")
+        if missing is not None:
+            return missing
         if hasattr(view, "needs"):
             return None
-        match = request.resolver_match
         if match is not None and match.app_names[:1] == ["admin"]:  # it checks is_staff itself
             check(request, "view")
             return None

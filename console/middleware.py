@@ -1,7 +1,6 @@
-"""Around every console request: its id, the idle limit of the session, the time zone."""
+"""Around every console request: its id, the limits of its session, the time zone."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
@@ -10,15 +9,18 @@ from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 from structlog.contextvars import bound_contextvars
 
+from console import proofs
+from console.migrated import unavailable_without
 from console.preferences import zone_of
-from kernel import clock
+from kernel import clock, schema
+from kernel.access.sign_ins import ADDRESS, AGENT, SEEN_AT, STARTED_AT
 from kernel.conf import conf
 from kernel.ids import new_id
 
 Next = Callable[[HttpRequest], HttpResponseBase]
 
-SEEN_AT = "seen_at"  # session key: seconds since the epoch of the last navigation
 TOUCH_SECONDS_MAX = 60  # a navigation writes the session at most this often
+AGENT_CHARS_MAX = 300
 
 
 class RequestIdMiddleware:
@@ -40,29 +42,45 @@ def is_poll(request: HttpRequest) -> bool:
     return "HX-Polling" in request.headers or request.GET.get("poll") == "1"
 
 
-class IdleSessionMiddleware:
-    """Ends a session that saw no navigation for conf.session_idle_seconds.
+def begin_session(request: HttpRequest) -> None:
+    """Note in a new session since when it lasts and from where, for both limits and the list."""
+    proofs.begin(request)
+    now = int(clock.now().timestamp())
+    request.session[STARTED_AT] = request.session[SEEN_AT] = now
+    request.session[ADDRESS] = str(request.META.get("REMOTE_ADDR", ""))
+    request.session[AGENT] = request.headers.get("User-Agent", "")[:AGENT_CHARS_MAX]
+
+
+class SessionLimitsMiddleware:
+    """Ends a session that is too old, or saw no navigation for conf.session_idle_seconds.
 
     The rule: navigation and acts move `seen_at`; polls never do, so an open page does not keep a
-    session alive for ever (console case 44). Age is judged by `seen_at`, whoever saved the session.
+    session alive for ever (console case 44). Age is judged by `started_at` and `seen_at`, whoever
+    saved the session; no act moves `started_at`. Without 0070 nobody is signed in: 503 (H3).
     """
 
     def __init__(self, get_response: Next):
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        missing = unavailable_without(request, schema.SIGN_IN)
+        if missing is not None:
+            return missing
         if request.user.is_authenticated:
             self._judge(request)
         return self.get_response(request)
 
     def _judge(self, request: HttpRequest) -> None:
+        if STARTED_AT not in request.session:
+            begin_session(request)
         now = int(clock.now().timestamp())
         idle = now - int(request.session.get(SEEN_AT, now))
-        if idle >= conf.session_idle_seconds:
+        age = now - int(request.session[STARTED_AT])
+        if idle >= conf.session_idle_seconds or age >= conf.session_age_seconds_max:
             logout(request)
             return
         touch_after = min(TOUCH_SECONDS_MAX, conf.session_idle_seconds // 10)
-        if SEEN_AT not in request.session or (not is_poll(request) and idle >= touch_after):
+        if not is_poll(request) and idle >= touch_after:
             request.session[SEEN_AT] = now
 
 
@@ -75,11 +93,3 @@ class ZoneMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         with timezone.override(ZoneInfo(zone_of(request) or settings.TIME_ZONE)):
             return self.get_response(request)
-
-
-def session_ends_at(request: HttpRequest) -> datetime | None:
-    """When the session ends if nothing is clicked from now on; None for strangers."""
-    seen_at = request.session.get(SEEN_AT)
-    if seen_at is None:
-        return None
-    return datetime.fromtimestamp(int(seen_at) + conf.session_idle_seconds, UTC)

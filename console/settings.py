@@ -10,6 +10,7 @@ from console.database import database
 from console.engine import engine
 from console.env import load_env_file
 from console.mail import mail
+from console.oidc_settings import oidc
 from console.proxies import networks
 from kernel.conf import conf
 
@@ -51,9 +52,17 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_htmx",
     "django_prometheus",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
     "kernel",
     "console",
 ]
+# Single sign-on by OpenID Connect exists only where BAILING_OIDC_URL is set (console/oidc.py).
+OIDC = oidc(os.environ)
+if OIDC is not None:
+    INSTALLED_APPS.append("allauth.socialaccount.providers.openid_connect")
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -66,7 +75,8 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "console.middleware.IdleSessionMiddleware",
+    "console.middleware.SessionLimitsMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "console.middleware.ZoneMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -111,17 +121,28 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+# allauth is the engine of second factors and single sign-on; the pages and addresses are ours.
+# Tries are counted by kernel/access/sign_ins.py, for all processes at once.
+ACCOUNT_ADAPTER = "console.factors.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_RATE_LIMITS = False
+MFA_RATE_LIMITS = False
+MFA_ADAPTER = "console.factors.FactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_TOTP_ISSUER = "Bailing"
+MFA_TOTP_TOLERANCE = 1  # steps of 30 s: phones' clocks differ
+SOCIALACCOUNT_ADAPTER = "console.oidc.IdentityAdapter"
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [OIDC.app()]}} if OIDC else {}
+# Roles that must have a second factor, e.g. `admin,operator`.
+MFA_ROLES = frozenset(filter(None, os.environ.get("BAILING_MFA_ROLES", "").split(",")))
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "sign-in"
 
-# Sign-in tries are counted here, per process; a crowd of invented names must not push them out.
-CACHES = {
-    "default": {
-        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
-        "OPTIONS": {"MAX_ENTRIES": 100_000},
-    }
-}
+# Per process; nothing that several processes must agree on is kept here.
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
 # Notifications by e-mail; without BAILING_EMAIL_URL that channel says that it is not configured.
 MAIL = mail(os.environ.get("BAILING_EMAIL_URL", ""))
@@ -142,6 +163,7 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 
+SESSION_ENGINE = "console.sessions"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = BEHIND_TLS
@@ -159,6 +181,9 @@ SECURE_SSL_REDIRECT = BEHIND_TLS
 X_FRAME_OPTIONS = "DENY"
 SIGNED_COOKIE_LEGACY_SALT_FALLBACK = False
 SILENCED_SYSTEM_CHECKS = [
+    # Conditional unique keys of allauth, absent on MySQL: its rows are written under the lock of
+    # the person (kernel/access/factors.py). Our own models have none (a test looks).
+    "models.W036",
     # The key is 32 characters of Base64 from openssl: 192 random bits. The check counts to 50.
     "security.W009",
     # Other hosts under this name are not ours to decide about; a proxy may send more.

@@ -1,66 +1,39 @@
-"""The sign-in page: Django's own, with failed tries counted per name and address."""
+"""The sign-in pages: name and password, then a second factor where the person has one."""
 
-import hashlib
 from typing import Any
 
+from allauth.account.internal.flows.login import record_authentication
+from allauth.account.internal.stagekit import clear_login
+from allauth.account.stages import LoginStageController
+from allauth.account.utils import perform_login
+from django import forms
+from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
-from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 
 from console.formats import duration_text
-from kernel.conf import conf
+from console.passkeys import challenge_for, is_right
+from console.proofs import prove_factor
+from console.throttle import Throttle
+from kernel import access
 
-ADDRESS_FACTOR = 10  # an office behind one address has this many people
-_NAME_CHARS_MAX = 150  # Django's own limit of a user name
-
-
-def client_address(request: HttpRequest) -> str:
-    """The caller's address; what trusted proxies said of it is in already (console/proxies.py)."""
-    return str(request.META.get("REMOTE_ADDR", ""))
+FACTOR_STAGE = "mfa_authenticate"  # allauth's name of the second step
+CODE_CHARS_MAX = 40
 
 
-class Throttle:
-    """Tries of one (name, address), and of one address, in a fixed window; in Django's cache.
-
-    A try counts before the password is looked at, so that tries at the same time all count; a right
-    one is taken back.
-    """
-
-    def __init__(self, *, name: str, address: str):
-        self._limits = {
-            _key(name[:_NAME_CHARS_MAX].casefold(), address): conf.sign_in_tries_max,
-            _key(address): conf.sign_in_tries_max * ADDRESS_FACTOR,
-        }
-
-    def may_try(self) -> bool:
-        """Counts this try. False when one of the two limits was reached before."""
-        counts = {key: _count(key) for key in self._limits}
-        return all(counts[key] <= limit for key, limit in self._limits.items())
-
-    def succeeded(self) -> None:
-        """The name's tries are forgotten; the address's stay counted."""
-        cache.delete(next(iter(self._limits)))
-
-
-def _key(*fields: str) -> str:
-    joined = "".join(f"{len(field)}:{field}" for field in fields)  # no two pairs give one text
-    return f"sign-in:{hashlib.sha256(joined.encode('utf-8', 'replace')).hexdigest()}"
-
-
-def _count(key: str) -> int:
-    if cache.add(key, 1, timeout=conf.sign_in_window_seconds):
-        return 1
-    try:
-        return int(cache.incr(key))
-    except ValueError:  # the window ended between the two calls
-        cache.add(key, 1, timeout=conf.sign_in_window_seconds)
-        return 1
+def _too_many(wait_seconds: int) -> ValidationError:
+    wait = {"wait": duration_text(wait_seconds)}
+    return ValidationError(
+        _("Too many failed tries for this name from your address. Try again in %(wait)s.") % wait
+    )
 
 
 class SignInForm(AuthenticationForm):
@@ -75,44 +48,118 @@ class SignInForm(AuthenticationForm):
         super().__init__(request, *args, **kwargs)
         wrong = _("Name and password do not match. Both are case-sensitive.")
         self.error_messages = {"invalid_login": wrong, "inactive": wrong}
-        self.throttled = False
+        self.wait_seconds = 0
         for name, complete in (("username", "username"), ("password", "current-password")):
             self.fields[name].widget.attrs |= {"class": "input", "autocomplete": complete}
         self.fields["username"].widget.attrs |= {"autocapitalize": "none", "spellcheck": "false"}
 
     def clean(self) -> dict[str, Any]:
-        name = self.cleaned_data.get("username", "")
-        address = client_address(self.request) if self.request is not None else ""
-        throttle = Throttle(name=name, address=address)
-        if not throttle.may_try():
-            self.throttled = True
-            raise ValidationError(
-                _("Too many failed tries for this name from your address. Try again in %(wait)s.")
-                % {"wait": duration_text(conf.sign_in_window_seconds)}
-            )
+        assert self.request is not None, "the view gives it"
+        throttle = Throttle.of(self.request, name=self.cleaned_data.get("username", ""))
+        self.wait_seconds = throttle.wait_seconds()
+        if self.wait_seconds:
+            raise _too_many(self.wait_seconds)
         cleaned = super().clean()
         if self.user_cache is not None:
             throttle.succeeded()
         return cleaned
 
 
+def _refused(response: HttpResponse, wait_seconds: int) -> HttpResponse:
+    """422 for a wrong answer; 429 with the seconds to wait when there were too many."""
+    response.status_code = 429 if wait_seconds else 422
+    if wait_seconds:
+        response.headers["Retry-After"] = str(wait_seconds)
+    return response
+
+
 @method_decorator(sensitive_post_parameters("password"), name="dispatch")
 class SignInView(LoginView):
-    """GET: the form. POST signs in and goes to `next`; 422 wrong pair, 429 throttled."""
+    """GET: the form. POST goes to `next`, or to the second step; 422 wrong pair, 429 throttled."""
 
     template_name = "console/sign_in.html"
     authentication_form = SignInForm
     redirect_authenticated_user = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"ended": "ended" in self.request.GET}
+        more = {"ended": "ended" in self.request.GET, "oidc": settings.OIDC}
+        return super().get_context_data(**kwargs) | more
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        user = form.get_user()
+        clear_login(self.request)  # what another try began
+        record_authentication(self.request, user, "password")
+        response: HttpResponse = perform_login(
+            self.request, user, redirect_url=self.get_success_url()
+        )
+        return response
 
     def form_invalid(self, form: SignInForm) -> HttpResponse:  # type: ignore[override]  # our form
         response = self.render_to_response(self.get_context_data(form=form))
-        response.status_code = 429 if form.throttled else 422
-        if form.throttled:
-            response.headers["Retry-After"] = str(conf.sign_in_window_seconds)
-        return response
+        return _refused(response, form.wait_seconds)
+
+
+class FactorForm(forms.Form):
+    """A code of the app or a recovery code."""
+
+    code = forms.CharField(
+        label=gettext_lazy("Code"),
+        max_length=CODE_CHARS_MAX,
+        help_text=gettext_lazy("6 digits from your authenticator app, or a recovery code."),
+        widget=forms.TextInput(
+            attrs={
+                "class": "input mono",
+                "autocomplete": "one-time-code",
+                "inputmode": "numeric",
+                "autofocus": True,
+            }
+        ),
+    )
+
+
+@login_not_required
+@sensitive_post_parameters("code", "credential")
+def second_factor(request: HttpRequest) -> HttpResponse:
+    """After the password: a code or a passkey. 422 wrong, 429 too many; else on to `next`."""
+    stage = None
+    if not request.user.is_authenticated:
+        stage = LoginStageController.enter(request, FACTOR_STAGE)
+    if stage is None:  # signed in already, waited too long, or never gave a password
+        return redirect("home")
+    user = stage.login.user
+    form = FactorForm(request.POST or None)
+    if "credential" in request.POST:
+        form = FactorForm()
+    wait_seconds, error = 0, ""
+    if request.method == "POST":
+        throttle = Throttle.of(request, name=f"factor:{user.get_username()}")
+        wait_seconds = throttle.wait_seconds()
+        if wait_seconds:
+            error = " ".join(_too_many(wait_seconds).messages)
+        elif _proved(request, user, form):
+            throttle.succeeded()
+            record_authentication(request, user, "mfa")
+            response: HttpResponse = stage.exit()
+            prove_factor(request)
+            return response
+        else:
+            error = _("That code or passkey is not right, or it was used already.")
+    kinds = access.kinds_of(user=user)
+    context = {
+        "form": form,
+        "error": error,
+        "challenge": challenge_for(request, user, kinds),
+        "has_codes": bool(kinds - {access.PASSKEY}),
+        "has_passkey": access.PASSKEY in kinds,
+    }
+    response = render(request, "console/sign_in/factor.html", context)
+    return _refused(response, wait_seconds) if error else response
+
+
+def _proved(request: HttpRequest, user: Any, form: FactorForm) -> bool:
+    if "credential" in request.POST:
+        return is_right(user, request.POST["credential"])
+    return form.is_valid() and bool(access.accept_code(user=user, code=form.cleaned_data["code"]))
 
 
 sign_out = login_not_required(LogoutView.as_view())

@@ -2,8 +2,9 @@
 
 from django.urls import path
 
-from console import preferences, sign_in
+from console import oidc, preferences, sign_in
 from console.admin import raw_rows
+from console.oidc_settings import PROVIDER
 from console.queries.approvals import DECIDED, EXPIRED
 from console.views import (
     access,
@@ -27,12 +28,32 @@ from console.views import (
     styleguide,
     system,
     tools,
+    you,
 )
 
 urlpatterns = [
     path("", home.home, name="home"),
     path("sign-in/", sign_in.SignInView.as_view(), name="sign-in"),
+    path("sign-in/", sign_in.SignInView.as_view(), name="account_login"),  # allauth's name of it
+    path("sign-in/factor/", sign_in.second_factor, name="mfa_authenticate"),
+    path("sign-in/sso/", oidc.sign_in, name="sso"),
+    path(
+        "sign-in/sso/callback/",
+        oidc.callback,
+        {"provider_id": PROVIDER},
+        name="openid_connect_callback",
+    ),
     path("sign-out/", sign_in.sign_out, name="sign-out"),
+    path("you/", you.you, name="you"),
+    path("you/password/", you.password, name="you-password"),
+    path("you/app/", you.app_new, name="you-app"),
+    path("you/passkey/", you.passkey_new, name="you-passkey"),
+    path("you/codes/", you.codes_new, name="you-codes"),
+    path("you/factors/<int:factor_id>/remove/", you.factor_remove, name="you-factor-remove"),
+    path("you/sign-ins/end/", you.sign_ins_end, name="you-sign-ins-end"),
+    path("you/sign-ins/<str:sign_in_id>/end/", you.sign_in_end, name="you-sign-in-end"),
+    path("you/sso/link/", oidc.link, name="sso-link"),
+    path("you/sso/unlink/", oidc.unlink, name="sso-unlink"),
     path("preferences/", preferences.save, name="preferences"),
     path("go-to/", system.go_to, name="go-to"),
     path("requests/", requests.index, name="requests"),
@@ -154,6 +175,7 @@ urlpatterns = [
     path("people/new/", access.person_new, name="person-new"),
     path("people/<str:name>/change/", access.person_change, name="person-change"),
     path("people/<str:name>/password/", access.person_password, name="person-password"),
+    path("people/<str:name>/factors/", access.person_factors, name="person-factors"),
     path("audit/", system.audit, name="audit"),
     path("health/", system.health, name="health"),
     path("styleguide/", styleguide.styleguide, name="styleguide"),

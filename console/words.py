@@ -28,6 +28,16 @@ ACTS: dict[str, str | Promise] = {
     "person.add": gettext_lazy("Added the person"),
     "person.change": gettext_lazy("Changed the person"),
     "person.refused": gettext_lazy("Was refused"),
+    "person.own_password": gettext_lazy("Changed their own password"),
+    "person.factor_add": gettext_lazy("Set up a second factor"),
+    "person.factor_remove": gettext_lazy("Removed a second factor"),
+    "person.recovery_codes": gettext_lazy("Made new recovery codes"),
+    "person.factors_reset": gettext_lazy("Reset the person's second factors"),
+    "person.identity_link": gettext_lazy("Linked an identity of single sign-on"),
+    "person.identity_unlink": gettext_lazy("Unlinked an identity of single sign-on"),
+    "sign_in.done": gettext_lazy("Signed in"),
+    "sign_in.throttled": gettext_lazy("Was stopped after too many failed tries"),
+    "sign_in.ended": gettext_lazy("Ended sign-ins elsewhere"),
     "person.password_from_environment": gettext_lazy("Took the password of the environment"),
     "request.cancel": gettext_lazy("Cancelled the request"),
     "request.dispatch": gettext_lazy("Dispatched the request"),
@@ -59,7 +69,8 @@ ACTS: dict[str, str | Promise] = {
     "dead_letter.failed_again": gettext_lazy("The replay failed for good: a newer dead letter"),
     "dead_letter.archive": gettext_lazy("Archived the dead letter"),
     "dead_letter.restore": gettext_lazy("Restored the dead letter"),
-    "operation.plan": gettext_lazy("Froze the set"),
+    "operation.plan": gettext_lazy("Planned it"),
+    "operation.freeze": gettext_lazy("Froze the set"),
     "operation.apply": gettext_lazy("Started the operation"),
     "operation.pause": gettext_lazy("Paused the operation"),
     "operation.resume": gettext_lazy("Resumed the operation"),
@@ -80,6 +91,11 @@ UNITS: dict[str, str | Promise] = {
     "input_cached": gettext_lazy("cached input"),
     "input_cache_write": gettext_lazy("cache write"),
 }
+FACTORS: dict[str, str | Promise] = {
+    "totp": gettext_lazy("authenticator app"),
+    "webauthn": gettext_lazy("passkey"),
+    "recovery_codes": gettext_lazy("recovery codes"),
+}
 VALUE_CHARS_MAX = 2_000
 
 
@@ -95,6 +111,11 @@ class Change:
 def act_text(action: str) -> str:
     """An act in words; one nobody described by its code."""
     return str(ACTS.get(action, action))
+
+
+def kind_of_factor(kind: str) -> str:
+    """A second factor in words; an unknown one by its code."""
+    return str(FACTORS.get(kind, kind))
 
 
 def pass_text(row: PassStatus) -> str:

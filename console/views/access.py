@@ -16,6 +16,8 @@ from console.acting import actor_of
 from console.filters import Id, read_filters
 from console.forms import ConsoleForm, IdTextField, NoteField
 from console.responses import Screen, form_version
+from console.step_up import step_up
+from console.words import kind_of_factor as kind_text
 from console.views.form_page import Done, FormPage, Secret, run_form
 from kernel import access
 from kernel.access.people import person_version, role_of
@@ -85,6 +87,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 
 
 @needs("tokens")
+@step_up
 def token_new(request: HttpRequest) -> HttpResponse:
     """Issue a token; its secret is on the answer, once, and nowhere else."""
     page = FormPage(
@@ -105,6 +108,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
 
 
 @needs("tokens")
+@step_up
 def token_revoke(request: HttpRequest, token_id: str) -> HttpResponse:
     """Revoke a token, after a confirmation that names it."""
     row = Token.objects.filter(id=token_id).first() if is_id(token_id) else None
@@ -138,13 +142,18 @@ def token_revoke(request: HttpRequest, token_id: str) -> HttpResponse:
 @require_GET
 def people(request: HttpRequest) -> HttpResponse:
     """People by name, with their roles."""
-    rows = [{"user": user, "role": role_of(user)} for user in access.list_people()]
+    found = access.list_people()
+    proving = access.people_with_factors(user_ids=[user.pk for user in found])
+    rows = [
+        {"user": user, "role": role_of(user), "has_factor": user.pk in proving} for user in found
+    ]
     return Screen(request, "console/people/index.html", "console/people/_list.html").show(
         {"rows": rows, "most": LISTED_MAX if len(rows) >= LISTED_MAX else 0}
     )
 
 
 @needs("people")
+@step_up
 def person_new(request: HttpRequest) -> HttpResponse:
     """Add a person; the first password is shown once."""
     page = FormPage(
@@ -166,6 +175,7 @@ def person_new(request: HttpRequest) -> HttpResponse:
 
 
 @needs("people")
+@step_up
 def person_change(request: HttpRequest, name: str) -> HttpResponse:
     """Change a person's role, or close their access."""
     user = _person(name)
@@ -190,6 +200,7 @@ def person_change(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @needs("people")
+@step_up
 def person_password(request: HttpRequest, name: str) -> HttpResponse:
     """Replace a lost password by a fresh one, shown once; ends the person's sign-ins."""
     user = _person(name)
@@ -216,6 +227,34 @@ def person_password(request: HttpRequest, name: str) -> HttpResponse:
 
     form = ReasonForm(request.POST or None)
     return run_form(request, page, form, act, version=person_version(user=user))
+
+
+@needs("people")
+@step_up
+def person_factors(request: HttpRequest, name: str) -> HttpResponse:
+    """Remove the second factors of somebody who lost them; they set up new ones themselves."""
+    user = _person(name)
+    kinds = access.kinds_of(user=user)
+    page = FormPage(
+        title=_("Reset the second factors of %(name)s?") % {"name": name},
+        submit=_("Remove all of them"),
+        back=reverse("people"),
+        crumb=_("People"),
+        lead=_(
+            "Then their password alone signs them in, until they set up a factor again. Every place"
+            " where they are signed in ends at once. Make sure that it is really they who ask."
+        ),
+        kind="danger-fill",
+        permission="people",
+        subject=f"person:user-{user.pk}",
+        facts=[(_("Set up now"), ", ".join(kind_text(one) for one in sorted(kinds)) or _("none"))],
+    )
+
+    def act(data: dict[str, Any]) -> Done:
+        access.reset_factors(name=name, actor=actor_of(request), reason=data["reason"])
+        return Done(page.back, _("Their second factors are removed."))
+
+    return run_form(request, page, ReasonForm(request.POST or None), act)
 
 
 def _person(name: str) -> User:

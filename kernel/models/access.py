@@ -1,5 +1,10 @@
-"""Rows that say who may act: API tokens."""
+"""Rows that say who may act: API tokens, sessions of the console, counted tries at signing in."""
 
+from importlib import import_module
+from typing import Any
+
+from django.conf import settings
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 
 from kernel.ids import IdField
@@ -32,3 +37,34 @@ class Token(models.Model):
 
     class Meta:
         db_table = "bz_tokens"
+
+
+class ConsoleSession(AbstractBaseSession):
+    """One place where somebody is signed in; `person_id` is None before the sign-in is complete."""
+
+    person_id = models.BigIntegerField(null=True)
+    expire_date = models.DateTimeField()
+
+    class Meta:
+        db_table = "bz_sessions"
+        indexes = (
+            models.Index(fields=["person_id", "expire_date"], name="bz_session_person"),
+            models.Index(fields=["expire_date"], name="bz_session_expiry"),
+        )
+
+    @classmethod
+    def get_session_store_class(cls) -> Any:
+        """The store that the settings name; Django asks for it to decode a row."""
+        return import_module(settings.SESSION_ENGINE).SessionStore
+
+
+class SignInTry(models.Model):
+    """How often something was tried in a window: a hash of what, never a name or an address."""
+
+    key_sha256 = IdField(primary_key=True, max_length=64)
+    count = models.IntegerField()
+    ends_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "bz_sign_in_tries"
+        indexes = (models.Index(fields=["ends_at"], name="bz_sign_in_try_end"),)

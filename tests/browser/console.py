@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from django.contrib.sessions.backends.db import SessionStore
+from console.sessions import SessionStore
 
 from tests.support.environment import SYNTHETIC, child_environment
 from tests.support.owned import identity_of
@@ -125,11 +125,11 @@ class Console:
     def let_session_idle(self, key: str) -> None:
         """Turn one session's clock: what more than the idle limit without a click would do."""
         store = SessionStore()
-        ((data,),) = self.rows("SELECT session_data FROM django_session WHERE session_key = ?", key)
+        ((data,),) = self.rows("SELECT session_data FROM bz_sessions WHERE session_key = ?", key)
         session = store.decode(data)
         session["seen_at"] -= 1_000_000
         self.write(
-            "UPDATE django_session SET session_data = ? WHERE session_key = ?",
+            "UPDATE bz_sessions SET session_data = ? WHERE session_key = ?",
             store.encode(session),
             key,
         )

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.contrib.sessions.models import Session
 
 from console import middleware
 from kernel.conf import override
+from kernel.models import ConsoleSession
 
 START = datetime(2026, 11, 29, 12, tzinfo=UTC)
 
@@ -58,19 +58,22 @@ def test_polls_never_extend_a_session(client, at, path, headers):
 
 def test_polls_do_not_write_the_session(client, at, django_assert_num_queries):
     at(1800)
-    before = Session.objects.get().expire_date, Session.objects.get().session_data
+    before = ConsoleSession.objects.get().expire_date, ConsoleSession.objects.get().session_data
     client.get("/?poll=1")
-    assert (Session.objects.get().expire_date, Session.objects.get().session_data) == before
+    assert (
+        ConsoleSession.objects.get().expire_date,
+        ConsoleSession.objects.get().session_data,
+    ) == before
 
 
 def test_a_navigation_writes_the_session_at_most_once_a_minute(client, at):
-    before = Session.objects.get().session_data
+    before = ConsoleSession.objects.get().session_data
     at(59)
     client.get("/")
-    assert Session.objects.get().session_data == before
+    assert ConsoleSession.objects.get().session_data == before
     at(61)
     client.get("/")
-    assert Session.objects.get().session_data != before
+    assert ConsoleSession.objects.get().session_data != before
 
 
 def test_each_answer_names_its_request(client):

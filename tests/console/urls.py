@@ -11,7 +11,7 @@ from console.access import needs
 from console.filters import Choice, Id, Moment, read_filters
 from console.forms import ConsoleForm, NoteField
 from console.responses import Screen, form_key, form_version
-from console.sign_in import SignInView, sign_out
+from console.sign_in import SignInView, second_factor, sign_out
 from console.views import errors
 from console.views.styleguide import styleguide
 from kernel.errors import LostRace, Unavailable
@@ -94,6 +94,9 @@ urlpatterns = [
     path("go", home, name="go-to"),
     path("guide", styleguide, name="styleguide"),
     path("sign-in", SignInView.as_view(), name="sign-in"),
+    path("sign-in", SignInView.as_view(), name="account_login"),
+    path("sign-in/factor", second_factor, name="mfa_authenticate"),
+    path("you", home, name="you"),
     path("sign-out", sign_out, name="sign-out"),
     path("preferences", preferences.save, name="preferences"),
 ]

@@ -1,0 +1,75 @@
+"""Failed tries, counted per name and address and shared by all processes (console case 86)."""
+
+import ipaddress
+
+from django.http import HttpRequest
+
+from kernel import access
+from kernel.access.sign_ins import record_throttled
+from kernel.conf import conf
+
+CROWD_FACTOR = 10  # an office behind one address; or one name, tried from many addresses
+NETWORK_BITS = 64  # who has one IPv6 address has all of its network
+_NAME_CHARS_MAX = 150  # Django's own limit of a user name
+
+
+def client_address(request: HttpRequest) -> str:
+    """The caller's address; what trusted proxies said of it is in already (console/proxies.py)."""
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
+class Throttle:
+    """Tries of one (name, address), of one address, and of one name from anywhere, in a window.
+
+    A try counts before the password is looked at, so that tries at the same time all count; a right
+    one is taken back. One address cannot use up what a name has: past its own limit it counts no
+    further.
+    """
+
+    def __init__(self, *, name: str, address: str, request_id: str = ""):
+        self._name, self._address = name[:_NAME_CHARS_MAX], address
+        self._request_id = request_id
+        folded, network = self._name.casefold(), _network(address)
+        self.pair = _key("pair", folded, network)
+        self._limits = {
+            self.pair: conf.sign_in_tries_max,
+            _key("address", network): conf.sign_in_tries_max * CROWD_FACTOR,
+            _key("name", folded): conf.sign_in_tries_max * CROWD_FACTOR,
+        }
+
+    @classmethod
+    def of(cls, request: HttpRequest, *, name: str) -> "Throttle":
+        request_id = getattr(request, "request_id", "")
+        return cls(name=name, address=client_address(request), request_id=request_id)
+
+    def wait_seconds(self) -> int:
+        """Counts this try. 0, or how many seconds to wait when a limit was reached before."""
+        wait_seconds = access.count_try(
+            limits=self._limits, window_seconds=conf.sign_in_window_seconds
+        )
+        if wait_seconds:
+            record_throttled(
+                name=self._name.rpartition(":")[2],
+                address=self._address,
+                request_id=self._request_id,
+                wait_seconds=wait_seconds,
+            )
+        return wait_seconds
+
+    def succeeded(self) -> None:
+        """The tries of this name from here are forgotten; the others stay counted."""
+        access.forget_tries(what=self.pair)
+
+
+def _network(address: str) -> str:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if found.version == 4:
+        return address
+    return str(ipaddress.ip_network((found, NETWORK_BITS), strict=False))
+
+
+def _key(*fields: str) -> str:
+    return "".join(f"{len(field)}:{field}" for field in fields)  # no two lists give one text

@@ -7,6 +7,7 @@ is answered with who did what and when instead; the typed note stays in the form
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -31,11 +32,17 @@ EFFECT_SECONDS = 20
 
 def actor_of(request: HttpRequest) -> Actor:
     """The signed-in person, this HTTP request and, for a form, its key (one act per form)."""
+    key = form_key(request) if request.method == "POST" else ""
+    return replace(person_of(request), act_key=key)
+
+
+def person_of(request: HttpRequest) -> Actor:
+    """The signed-in person and this HTTP request, with its address; of no form."""
     return Actor(
         "user",
         request.user.get_username(),
         request_id=getattr(request, "request_id", ""),
-        act_key=form_key(request) if request.method == "POST" else "",
+        address=str(request.META.get("REMOTE_ADDR", "")),
     )
 
 

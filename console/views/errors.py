@@ -13,11 +13,11 @@ from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 
 from console.access import Denied
+from console.acting import person_of
 from console.filters import BadFilter
 from console.kept import is_same_origin, is_secret, kept_texts
 from console.responses import RETRY_SECONDS, wants_part
 from kernel.access.people import record_refused_act
-from kernel.audit import Actor
 from kernel.errors import KernelError
 from kernel.transactions import is_lost_connection
 
@@ -86,7 +86,7 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
 def _note(request: HttpRequest, permission: str) -> None:
     """An act that was refused is in the trail; that it cannot be noted does not allow it."""
     try:
-        actor = Actor("user", request.user.get_username(), getattr(request, "request_id", ""))
+        actor = person_of(request)
         record_refused_act(actor=actor, permission=permission, address=request.path)
     except (DatabaseError, InterfaceError, KernelError) as error:
         log.warning("a refused act was not noted: %s", type(error).__name__)

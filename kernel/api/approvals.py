@@ -139,7 +139,8 @@ def _who(request: HttpRequest) -> tuple[Actor, str]:
     found: Caller | Signer = request.auth  # type: ignore[attr-defined]  # set by ninja
     if isinstance(found, Signer):
         http_request_id = errors.http_request_id(request)
-        return Actor("signature", found.key_id, http_request_id), found.account_id
+        actor = Actor("signature", found.key_id, http_request_id, address=errors.peer(request))
+        return actor, found.account_id
     return actor_of(request), caller_of(request, "approvals:decide").account_id
 
 

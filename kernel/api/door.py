@@ -62,7 +62,9 @@ def caller_of(request: HttpRequest, scope: str) -> Caller:
 def actor_of(request: HttpRequest) -> Actor:
     """The token that acts, with the HTTP request it acts through."""
     caller: Caller = request.auth  # type: ignore[attr-defined]  # set by ninja
-    return replace(caller.actor, request_id=errors.http_request_id(request))
+    return replace(
+        caller.actor, request_id=errors.http_request_id(request), address=errors.peer(request)
+    )
 
 
 api = NinjaAPI(
@@ -210,8 +212,7 @@ async def dispatch_request(request: HttpRequest, operation_id: str) -> HttpRespo
     row = await _own(request, operation_id, "usage:write")
     if row.result_state != Result.ADMITTED:
         return await _repeated(request, row)
-    actor = caller_of(request, "usage:write").actor
-    flight = await kernel_of(request).gateway.dispatch(row, actor=actor)
+    flight = await kernel_of(request).gateway.dispatch(row, actor=actor_of(request))
     return await _after_dispatch(request, flight)
 
 
@@ -221,9 +222,11 @@ async def cancel_request(
 ) -> HttpResponse:
     """Cancel: before dispatch nothing is owed, after it what was used is charged (A16)."""
     row = await _own(request, operation_id, "usage:write")
-    caller = caller_of(request, "usage:write")
     await kernel_of(request).database.in_tx(
-        cancel, request_id=row.id, actor=caller.actor, reason=payload.reason if payload else ""
+        cancel,
+        request_id=row.id,
+        actor=actor_of(request),
+        reason=payload.reason if payload else "",
     )
     return _document(request, await _own(request, operation_id, "usage:write"), 200, None)
 

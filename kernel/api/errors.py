@@ -66,6 +66,11 @@ def http_request_id(request: HttpRequest) -> str:
     return found
 
 
+def peer(request: HttpRequest) -> str:
+    """The caller's address, as far as trusted proxies say the truth (console/proxies.py)."""
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
 def render_error(
     request: HttpRequest, error: KernelError, *, headers: dict[str, str] | None = None
 ) -> HttpResponse:

@@ -5,7 +5,7 @@ same call again finds the saved decision, also after a lost acknowledgement.
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -291,7 +291,7 @@ def _recorded_in_tx(row: Approval, order: Decision, *, now: datetime) -> Approva
     )
     audit.append_in_tx(
         # Not the act_key: the decision_id makes this act happen once.
-        actor=audit.Actor(order.actor.kind, order.actor.id, order.actor.request_id),
+        actor=replace(order.actor, act_key=""),
         action="approval.decided",
         kind=KIND,
         object_id=row.id,

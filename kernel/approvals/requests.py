@@ -247,7 +247,7 @@ def _locked(approval_id: str) -> Approval:
 def _cancel(row: Approval, *, actor: audit.Actor, reason: str) -> None:
     _move(row, ApprovalState.CANCELLED, by="void", at=clock.db_now())
     # One form may void many: its key belongs to the act itself, not to each of these.
-    voider = audit.Actor(actor.kind, actor.id, actor.request_id)
+    voider = replace(actor, act_key="")
     _audit_move(row, "approval.cancelled", ApprovalState.CANCELLED, voider, reason=reason)
 
 

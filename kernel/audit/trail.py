@@ -16,6 +16,7 @@ from kernel.transactions import insert_new_in_tx, reading, requires_transaction
 
 GENESIS = "0" * 64
 REASON_CHARS_MAX = 4000
+ADDRESS_CHARS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,15 @@ class Actor:
     """Who acts: kind in user, token, system, command; `id` names the person, token or process.
 
     `request_id` is the HTTP request the act came with. `act_key` is the key of one rendered form:
-    an act happens at most once per key, however often the form is sent.
+    an act happens at most once per key, however often the form is sent. `address` is where that
+    request came from; its rows say so as `request_address`.
     """
 
     kind: str
     id: str
     request_id: str = ""
     act_key: str = ""
+    address: str = ""
 
 
 class AlreadyDone(Conflict):
@@ -90,7 +93,7 @@ def append_in_tx(
         actor_id=actor.id,
         action=action,
         before_text=_text(before),
-        after_text=_text(after),
+        after_text=_text(_with_address(after, actor)),
         reason=_reason(reason),
         request_id=actor.request_id,
         act_key=actor.act_key or None,
@@ -135,7 +138,7 @@ def append_all_in_tx(
             actor_id=actor.id,
             action=action,
             before_text="",
-            after_text=_text(after[object_id]),
+            after_text=_text(_with_address(after[object_id], actor)),
             reason=_reason(reason),
             request_id=actor.request_id,
             act_key=(actor.act_key or None) if not rows else None,
@@ -207,6 +210,12 @@ def _faults(subject_prefix: str) -> Iterator[ChainFault]:
 def _reason(text: str) -> str:
     # A lone surrogate cannot be hashed, nor stored.
     return text[:REASON_CHARS_MAX].encode("utf-8", "replace").decode()
+
+
+def _with_address(after: Mapping[str, Any] | None, actor: Actor) -> Mapping[str, Any] | None:
+    if not actor.address:
+        return after
+    return {**(after or {}), "request_address": actor.address[:ADDRESS_CHARS_MAX]}
 
 
 def _text(value: Mapping[str, Any] | None) -> str:

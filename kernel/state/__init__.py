@@ -1,6 +1,7 @@
 """The runtime state store: where jobs live (D1, M1)."""
 
 from kernel.state.database import DatabaseStore
+from kernel.state.jsonl import JsonlStore
 from kernel.state.pauses import pause, pause_of_in_tx, paused_scopes, unpause
 from kernel.state.protocol import (
     Admission,
@@ -16,6 +17,7 @@ __all__ = [
     "DatabaseStore",
     "Fence",
     "JobRecord",
+    "JsonlStore",
     "NewJob",
     "RuntimeStateStore",
     "pause",

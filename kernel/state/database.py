@@ -13,11 +13,11 @@ from django.db.models.functions import Greatest
 
 from kernel import audit, clock, schema
 from kernel.conf import conf
-from kernel.errors import Conflict, NotFound, RetryTransaction
+from kernel.errors import NotFound, RetryTransaction
 from kernel.ids import new_id
 from kernel.models import Job, Pause
 from kernel.runtime.wake import JOBS, wake_after_commit_in_tx
-from kernel.state import rows
+from kernel.state import notes, rows
 from kernel.state.admissions import (
     ensure_executor_replay,
     requeue_approved_job_once,
@@ -56,12 +56,7 @@ def submit(*, job: NewJob, actor: audit.Actor) -> tuple[JobRecord, bool]:
     found = Job.objects.filter(account_id=job.account_id, request_id=job.request_id).first()
     if found is not None:
         if (found.route_id, found.input_text) != (job.route_id, job.input_text):
-            raise Conflict(
-                f"The request id {job.request_id} belongs to another job.",
-                code="job_conflict",
-                next_action="Repeat the first job unchanged, or choose another request id.",
-                job_id=found.id,
-            )
+            raise notes.other_content(found)
         return rows.record(found), False
     now = clock.db_now()
     row = Job(
@@ -79,19 +74,7 @@ def submit(*, job: NewJob, actor: audit.Actor) -> tuple[JobRecord, bool]:
     )
     insert_new_in_tx(row)
     wake_after_commit_in_tx(what=JOBS)
-    audit.append_in_tx(
-        actor=actor,
-        action="job.submit",
-        kind="job",
-        object_id=row.id,
-        after={
-            "state": row.state,
-            "account_id": row.account_id,
-            "request_id": row.request_id,
-            "route_id": row.route_id,
-            "target": row.target,
-        },
-    )
+    notes.note_submit_in_tx(row, actor=actor)
     return rows.record(row), True
 
 
@@ -310,25 +293,12 @@ def cancel(*, job_id: str, actor: audit.Actor, reason: str, also: Callable[[], N
     if row.state == JobState.CANCELLED:
         return rows.record(row)
     if row.state not in JOB.moves_to(JobState.CANCELLED):
-        raise Conflict(
-            f"The job is {row.state}; it cannot be cancelled any more.",
-            code="job_finished",
-            next_action="Read the job: it has ended.",
-            state=row.state,
-        )
+        raise notes.finished_already(row)
     also()
     rows.move_in_tx(
         row, state=JobState.CANCELLED, waiting_reason="", finished_at=clock.db_now(), **UNOWNED
     )
-    audit.append_in_tx(
-        actor=actor,
-        action="job.cancel",
-        kind="job",
-        object_id=job_id,
-        before={"state": row.state},
-        after={"state": JobState.CANCELLED},
-        reason=reason,
-    )
+    notes.note_cancel_in_tx(row, actor=actor, reason=reason)
     tell_ends_in_tx([row], state=JobState.CANCELLED, error_text=reason)
     return rows.record(Job.objects.get(id=job_id))
 

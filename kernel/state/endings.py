@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from kernel import outbox
 from kernel.models import Job
+from kernel.state.protocol import JobRecord
 from kernel.state.rows import storable
 from kernel.transactions import requires_transaction
 
@@ -12,7 +13,7 @@ ERROR_CHARS_TOLD = 1000
 
 @requires_transaction
 def tell_ends_in_tx(
-    jobs: Sequence[Job], *, state: str, error_code: str = "", error_text: str = ""
+    jobs: Sequence[Job | JobRecord], *, state: str, error_code: str = "", error_text: str = ""
 ) -> None:
     """Publish `job.finished` for jobs that ended as `state` just now; `parked` is an end too.
 

@@ -1,8 +1,4 @@
-"""What every RuntimeStateStore must do, as tests: a store's own file subclasses StoreConformance.
-
-    class TestDatabaseStore(StoreConformance):
-        @pytest.fixture
-        def place(self, kernel_db: None) -> Place: ...
+"""What every RuntimeStateStore must do, as tests; test_conformance.py runs them on each store.
 
 The tests know the store through the port alone; what the port has no verb for is in `Place`.
 """

@@ -1,4 +1,4 @@
-"""The database store against the conformance suite, and what only it promises (D1, C5, C13, H3)."""
+"""What only the database store promises, beside the conformance suite (D1, C5, C13, H3)."""
 
 import json
 from collections.abc import Callable
@@ -16,8 +16,6 @@ from kernel.ids import new_id
 from kernel.models import AuditRow, Job, JobMarkers, Pause
 from kernel.state import Admission, DatabaseStore, RuntimeStateStore, require
 from kernel.state.protocol import ENSURE_REPLAY, REQUEUE_APPROVED, REQUEUE_DELIVERY
-from tests.state.conformance import StoreConformance
-from tests.state.conformance_decisions import AdmissionConformance, DecisionConformance
 from tests.state.place import NOTHING, OPERATOR, Boom, Place, claimed, submitted, waiting
 from tests.usage.flow import Statements
 
@@ -57,10 +55,6 @@ def place(kernel_db: None) -> Place:
         acts_of=acts_of,
         markers_of=markers_of,
     )
-
-
-class TestDatabaseStore(StoreConformance, DecisionConformance, AdmissionConformance):
-    """All of it."""
 
 
 # --- one transaction with rows outside the store ---------------------------------------------

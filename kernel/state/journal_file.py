@@ -1,0 +1,124 @@
+"""A file of records, one JSON line each: locked, chained by hash, fsynced per record (M1).
+
+A line is `<sha256> <json>`; the sha256 is over the one of the line before and this json. What was
+written is durable when `append` returns. An unfinished last line was never acknowledged and is cut
+off at the next opening; any other damage refuses to open, because what it hides is not known.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kernel.errors import KernelError, Unavailable
+
+log = logging.getLogger(__name__)
+
+START = "0" * 64
+HEX_CHARS = 64
+
+
+class StoreDamaged(KernelError):
+    """A whole line does not fit: edited, missing, moved, or not ours. Nothing was opened."""
+
+    code = "store_damaged"
+    next_action = "Restore the file from a backup, or inspect it; it is not opened as it is."
+
+
+class JournalFile:
+    """One open file of records; at most one process has it."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock and open. Unavailable `store_locked` when another process has it."""
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = Path(f"{path}.lock").open("w")  # noqa: SIM115  # held until close()
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise Unavailable(
+                f"Another process has the store {path} open.",
+                code="store_locked",
+                next_action="A JSONL store has one writer: stop the other process first.",
+            ) from None
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._sync_directory()
+        self._sha256 = START
+        self._broken = False
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Every record in order, once, before the first append. StoreDamaged.
+
+        Cuts off an unfinished last line.
+        """
+        place, number = 0, 0
+        with self.path.open("rb") as lines:
+            for raw in lines:
+                number += 1
+                if not raw.endswith(b"\n"):
+                    log.warning("%s: cut off an unfinished record of %d bytes", self.path, len(raw))
+                    os.ftruncate(self._file, place)
+                    os.fsync(self._file)
+                    return
+                yield self._read(raw[:-1], number)
+                place += len(raw)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Write one record; it is durable when this returns.
+
+        Unavailable `store_broken` when the disk refused one: what of it is in the file is not known
+        then, so this process writes no more; opening the file again tells.
+        """
+        if self._broken:
+            raise Unavailable(
+                f"The store {self.path} failed to write earlier.",
+                code="store_broken",
+                next_action="Free the disk, then restart: the file is read again.",
+            )
+        text = json.dumps(record, separators=(",", ":"))
+        sha256 = _chained(self._sha256, text.encode())
+        line = f"{sha256} {text}\n".encode()
+        self._broken = True  # until proven otherwise
+        try:
+            view = memoryview(line)
+            while view:
+                view = view[os.write(self._file, view) :]
+            os.fsync(self._file)
+        except OSError as error:
+            raise Unavailable(
+                f"The store {self.path} could not be written: {error.strerror}.",
+                code="store_broken",
+                next_action="Free the disk, then restart: the file is read again.",
+            ) from error
+        self._broken = False
+        self._sha256 = sha256
+
+    def close(self) -> None:
+        """Let go of the file and its lock."""
+        os.close(self._file)
+        self._lock.close()
+
+    def _read(self, raw: bytes, number: int) -> dict[str, Any]:
+        sha256, text = raw[:HEX_CHARS].decode("ascii", "replace"), raw[HEX_CHARS + 1 :]
+        if sha256 != _chained(self._sha256, text):
+            raise StoreDamaged(f"{self.path}: line {number} is damaged.", line=number)
+        self._sha256 = sha256
+        record: dict[str, Any] = json.loads(text)
+        return record
+
+    def _sync_directory(self) -> None:
+        """A new file's name is durable too."""
+        directory = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _chained(before: str, text: bytes) -> str:
+    return hashlib.sha256(before.encode() + text).hexdigest()

@@ -133,6 +133,34 @@ class AddUniqueIndex(migrations.operations.base.Operation):
         return f"Add unique index {self.name} on {self.table}"
 
 
+class AddPlainIndex(migrations.operations.base.Operation):
+    """CREATE INDEX over columns of which AddColumn added some."""
+
+    reduces_to_sql = True
+    reversible = False
+
+    def __init__(self, table: str, name: str, columns: list[str]):
+        self.table, self.name, self.columns = table, name, columns
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return self.__class__.__name__, [self.table, self.name, self.columns], {}
+
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """No model of the migration state maps these columns."""
+
+    def database_forwards(
+        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
+    ) -> None:
+        if self.name in _constraints(schema_editor, self.table):
+            return
+        quote = schema_editor.quote_name
+        columns = ", ".join(quote(each) for each in self.columns)
+        schema_editor.execute(f"CREATE INDEX {quote(self.name)} ON {quote(self.table)} ({columns})")
+
+    def describe(self) -> str:
+        return f"Add index {self.name} on {self.table}"
+
+
 class Irreversible(migrations.operations.base.Operation):
     """Refuses reversal: a code rollback keeps continuation rows and markers (H4)."""
 

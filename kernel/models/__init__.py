@@ -1,6 +1,6 @@
 """Rows only: fields, constraints, indexes. Tables are named bz_*; rules live in the verbs."""
 
-from kernel.models.access import AppliedSecret, Token
+from kernel.models.access import AppliedSecret, ConsoleSession, SignInTry, Token
 from kernel.models.approvals import Approval, Continuation, SigningKey, WebhookReceipt
 from kernel.models.audit import AuditRow
 from kernel.models.delivery import (
@@ -15,6 +15,14 @@ from kernel.models.delivery import (
 )
 from kernel.models.jobs import Invocation, Job, JobMarkers, Pause, Route, Tool, ToolCall
 from kernel.models.operations import Operation, OperationItem
+from kernel.models.retention import (
+    DeadLetterPurge,
+    Export,
+    ExportChunk,
+    JobPurge,
+    NotificationPurge,
+    RetentionStatus,
+)
 from kernel.models.runtime import CheckReport, PassStatus, SchemaStep
 from kernel.models.usage import Account, Body, LedgerRow, Price, Request, Service
 
@@ -27,26 +35,34 @@ __all__ = [
     "AuditRow",
     "Body",
     "CheckReport",
+    "ConsoleSession",
     "Continuation",
     "DeadLetter",
     "DeadLetterGroup",
+    "DeadLetterPurge",
     "DeadLetterReplay",
     "DeliveryAttempt",
     "Destination",
+    "Export",
+    "ExportChunk",
     "Invocation",
     "Job",
     "JobMarkers",
+    "JobPurge",
     "LedgerRow",
     "Notification",
+    "NotificationPurge",
     "Operation",
     "OperationItem",
     "PassStatus",
     "Pause",
     "Price",
     "Request",
+    "RetentionStatus",
     "Route",
     "SchemaStep",
     "Service",
+    "SignInTry",
     "SigningKey",
     "Token",
     "Tool",

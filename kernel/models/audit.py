@@ -28,4 +28,8 @@ class AuditRow(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["subject", "sequence"], name="bz_audit_chain"),
         ]
-        indexes = [models.Index(fields=["at", "id"], name="bz_audit_at")]
+        indexes = [
+            models.Index(fields=["at", "id"], name="bz_audit_at"),
+            models.Index(fields=["actor_id", "at", "id"], name="bz_audit_actor"),
+            models.Index(fields=["action", "at", "id"], name="bz_audit_action"),
+        ]

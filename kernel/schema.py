@@ -39,7 +39,9 @@ CONTINUATIONS = "0066_approval_continuations"
 REPLAY = "0067_delivery_dlq_replay"
 AGENT_JOBS = "0068_agent_jobs"
 DELIVERY = "0069_delivery"
-OPTIONAL = frozenset({CONTINUATIONS, REPLAY, AGENT_JOBS, DELIVERY})
+SIGN_IN = "0070_sign_in"
+RETENTION = "0071_retention"
+OPTIONAL = frozenset({CONTINUATIONS, REPLAY, AGENT_JOBS, DELIVERY, SIGN_IN, RETENTION})
 
 
 @dataclass(frozen=True, slots=True)

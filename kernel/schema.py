@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import importlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.management import call_command
 from django.db import (
@@ -24,12 +26,14 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from kernel import clock
+from kernel.conf import conf
 from kernel.errors import Conflict, Unavailable
 from kernel.models import SchemaStep
 from kernel.transactions import reading, transaction
 
 LOCK_NAME = "bailing_db_init"
 LOCK_WAIT_SECONDS = 30
+LOCK_LOOK_SECONDS = 0.2
 _inside = ContextVar("bailing_migrating", default=False)
 DATABASE_ERRORS = (DatabaseError, InterfaceError)
 # MySQL's answers to a DDL statement whose effect is there: table, column or key exists, or is gone.
@@ -95,7 +99,7 @@ def state() -> SchemaState:
                 raise
     return SchemaState(
         missing=tuple(name for name in known if name not in applied),
-        unknown=tuple(sorted(applied - set(known))),
+        unknown=tuple(sorted((applied | set(recorded)) - set(known))),
         changed=tuple(n for n in known if n in recorded and recorded[n] != known[n]),
         unrecorded=tuple(n for n in known if n in applied and n not in recorded),
     )
@@ -125,26 +129,87 @@ def require(name: str) -> None:
 def migrate(*, say: Callable[[str], None] = lambda line: None) -> tuple[str, ...]:
     """Bring the schema up to this code; returns the names that were applied (H2).
 
-    Holds an advisory lock, so that a second migrator waits. Conflict when history is unknown or
-    changed: nothing is touched then. Killed half-way, the next run finishes.
+    Holds an advisory lock: a second migrator says so and waits. Conflict when history is unknown or
+    changed: nothing is touched then. Killed half-way, the next run finishes. `say` hears each
+    migration, and each statement before it runs.
     """
-    with _lock(), _migrating():
+    with _lock(say), _migrating():
         before = state()
-        if before.unknown or before.changed:
-            raise Conflict(
-                "The migration history does not fit this version:"
-                f" unknown {list(before.unknown)}, changed {list(before.changed)}.",
-                code="schema_history",
-                next_action="Run the version that wrote it, or restore its migration files.",
-            )
+        _check_history(before)
+        _bound_lock_waits()
         for name in before.missing:
             say(f"applying {name}")
-            MigrationExecutor(connection).migrate([("kernel", name)])
+            with connection.execute_wrapper(_telling(say)):
+                MigrationExecutor(connection).migrate([("kernel", name)])
             _record(name=name, checksum=checksums()[name])
         with connection.execute_wrapper(_walk_over_what_is_done):
             call_command("migrate", verbosity=0)
         _record_missing()
     return before.missing
+
+
+def plan() -> list[tuple[str, list[str]]]:
+    """What `migrate` would do now: the missing migrations of the kernel, each with its steps.
+
+    Reads only. Conflict as in `migrate`.
+    """
+    found = state()
+    _check_history(found)
+    files = MigrationLoader(None).disk_migrations
+    steps = {name: files["kernel", name].operations for name in found.missing}
+    return [(name, [step.describe() for step in steps[name]]) for name in found.missing]
+
+
+@reading
+def missing_parts() -> list[str]:
+    """Tables, columns and indexes that the models need and the database does not have.
+
+    For db_verify: the ledger says that a migration ran, not that nobody dropped something since.
+    """
+    missing = []
+    with connection.cursor() as cursor:
+        tables = set(connection.introspection.table_names(cursor))
+        for model in apps.get_app_config("kernel").get_models():
+            table = model._meta.db_table
+            if table not in tables:
+                missing.append(f"table {table}")
+                continue
+            described = connection.introspection.get_table_description(cursor, table)
+            columns = {column.name for column in described}
+            keys = set(connection.introspection.get_constraints(cursor, table))
+            fields = [field.column for field in model._meta.concrete_fields]
+            missing += [f"column {table}.{name}" for name in fields if name not in columns]
+            indexes = [index.name for index in model._meta.indexes]
+            missing += [f"index {name} on {table}" for name in indexes if name not in keys]
+    return missing
+
+
+def _check_history(found: SchemaState) -> None:
+    if found.unknown or found.changed:
+        raise Conflict(
+            "The migration history does not fit this version:"
+            f" unknown {list(found.unknown)}, changed {list(found.changed)}.",
+            code="schema_history",
+            next_action="Run the version that wrote it, or restore its migration files.",
+        )
+
+
+def _bound_lock_waits() -> None:
+    """A statement that waits for a busy table keeps everybody else from it: give up in time."""
+    if connection.vendor == "mysql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION lock_wait_timeout = %s", [conf.ddl_lock_wait_seconds])
+
+
+def _telling(say: Callable[[str], None]) -> Callable[..., Any]:
+    """Say each statement that changes the schema before it runs: some take minutes."""
+
+    def tell(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        if sql.startswith(("CREATE", "ALTER")):
+            say(f"  {sql.partition(' (')[0][:100]}")
+        return execute(sql, *rest)
+
+    return tell
 
 
 @transaction
@@ -180,22 +245,49 @@ def _is_done_already(error: DatabaseError) -> bool:
 
 
 @contextmanager
-def _lock() -> Iterator[None]:
-    if connection.vendor == "mysql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT GET_LOCK(%s, %s)", [_lock_name(), LOCK_WAIT_SECONDS])
-            if cursor.fetchone() != (1,):
-                raise Unavailable("Another db_init holds the lock; try again when it has ended.")
-            try:
-                yield
-            finally:
-                cursor.execute("SELECT RELEASE_LOCK(%s)", [_lock_name()])
-        return
+def _lock(say: Callable[[str], None]) -> Iterator[None]:
+    """One migrator at a time; another one waits LOCK_WAIT_SECONDS. Unavailable then."""
+    with _mysql_lock() if connection.vendor == "mysql" else _file_lock() as take:
+        until = time.monotonic() + LOCK_WAIT_SECONDS
+        if not take():
+            say(f"another db_init holds the lock; waiting up to {LOCK_WAIT_SECONDS} s for it")
+            while not take():
+                if time.monotonic() >= until:
+                    raise Unavailable(
+                        "Another db_init holds the lock; try again when it has ended."
+                    )
+                time.sleep(LOCK_LOOK_SECONDS)
+        yield
+
+
+@contextmanager
+def _mysql_lock() -> Iterator[Callable[[], bool]]:
+    with connection.cursor() as cursor:
+
+        def take() -> bool:
+            cursor.execute("SELECT GET_LOCK(%s, 0)", [_lock_name()])
+            return bool(cursor.fetchone() == (1,))
+
+        try:
+            yield take
+        finally:
+            cursor.execute("SELECT RELEASE_LOCK(%s)", [_lock_name()])
+
+
+@contextmanager
+def _file_lock() -> Iterator[Callable[[], bool]]:
     path = Path(settings.VAR_DIR) / "db_init.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+
+        def take() -> bool:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+            return True
+
+        yield take
 
 
 @contextmanager

@@ -20,10 +20,10 @@ from kernel.runtime import allow_long_statements
 
 class Command(KernelCommand):
     help = (
-        "Check the schema and its migration ledger, then every database invariant, and keep the"
-        " result for the console's Health page. Reads whole tables: run it beside traffic, but not"
-        " every minute. Exit code 0: all hold; 1: offenders were found; 2: the schema or"
-        " its ledger is not ready."
+        "Check the schema (tables, columns, indexes) and its migration ledger, then every database"
+        " invariant, and keep the result for the console's Health page. Reads whole tables: run it"
+        " beside traffic, but not every minute. Exit code 0: all hold; 1: offenders were found,"
+        " or the database does not answer; 2: the schema or its ledger is not ready."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -41,6 +41,13 @@ class Command(KernelCommand):
         if found.unrecorded:
             raise CommandError(
                 f"The migration ledger lacks {list(found.unrecorded)}. Run manage.py db_init.",
+                returncode=EXIT_SCHEMA,
+            )
+        if parts := schema.missing_parts():
+            raise CommandError(
+                f"The ledger says that all is applied, but the database lacks {', '.join(parts)}."
+                " Somebody changed it by hand: restore that from a copy, or from the statements of"
+                " a db_init on an empty database.",
                 returncode=EXIT_SCHEMA,
             )
         reports = invariants.check_all()

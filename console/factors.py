@@ -12,6 +12,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.encoding import force_bytes
 
 from console.middleware import begin_session
 from console.throttle import client_address
@@ -74,6 +75,6 @@ def _cipher() -> MultiFernet:
     return MultiFernet([Fernet(_derived(key)) for key in keys])
 
 
-def _derived(key: str) -> bytes:
-    digest = hashlib.sha256(b"bailing.second-factors:" + key.encode()).digest()
+def _derived(key: str | bytes) -> bytes:
+    digest = hashlib.sha256(b"bailing.second-factors:" + force_bytes(key)).digest()
     return base64.urlsafe_b64encode(digest)

@@ -144,6 +144,7 @@ def link(request: HttpRequest) -> HttpResponse:
 @step_up
 def unlink(request: HttpRequest) -> HttpResponse:
     """Remove one's linked identity."""
-    if access.unlink_identity(user=request.user, actor=actor_of(request)):
+    user: Any = request.user
+    if access.unlink_identity(user=user, actor=actor_of(request)):
         messages.success(request, _("Unlinked."))
     return see_other(reverse("you"))

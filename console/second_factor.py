@@ -1,4 +1,6 @@
-"""Roles that must have a second factor (BAILING_MFA_ROLES): confined to setting one up until then."""
+"""Roles that must have a second factor (BAILING_MFA_ROLES): until then nothing else is open."""
+
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth import logout
@@ -22,9 +24,10 @@ def missing_factor(request: HttpRequest, name: str) -> HttpResponseBase | None:
     To Your account where none is set up; who has one signs in again, with it. No query where no
     role needs one, or once the session proved one.
     """
-    if has_proved_factor(request) or not access.must_have_factor(user=request.user):
+    user: Any = request.user
+    if has_proved_factor(request) or not access.must_have_factor(user=user):
         return None
-    if access.has_factor(user=request.user):
+    if access.has_factor(user=user):
         logout(request)
         address = f"{resolve_url('sign-in')}?ended=1"
     elif name in OPEN_NAMES:

@@ -16,7 +16,8 @@ class SessionStore(DatabaseStore):
         return ConsoleSession
 
     def create_model_instance(self, data: dict[str, Any]) -> ConsoleSession:
-        row: ConsoleSession = super().create_model_instance(data)
+        row = super().create_model_instance(data)
+        assert isinstance(row, ConsoleSession)
         person_id = str(data.get(SESSION_KEY, ""))
         row.person_id = int(person_id) if person_id.isdecimal() else None
         return row

@@ -17,8 +17,8 @@ from console.filters import Id, read_filters
 from console.forms import ConsoleForm, IdTextField, NoteField
 from console.responses import Screen, form_version
 from console.step_up import step_up
-from console.words import kind_of_factor as kind_text
 from console.views.form_page import Done, FormPage, Secret, run_form
+from console.words import kind_of_factor as kind_text
 from kernel import access
 from kernel.access.people import person_version, role_of
 from kernel.ids import is_id

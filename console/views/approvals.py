@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from django.core.exceptions import BadRequest
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -18,7 +18,14 @@ from console.migrated import needs_migration
 from console.paging import Cursor
 from console.queries.approvals import FILTERS, OPEN, approval_page, opened_since
 from console.responses import RETRY_SECONDS, Screen, form_key, see_other
-from console.views.approval_page import DecideForm, approval_context, row_or_404, who_was_first
+from console.step_up import asked
+from console.views.approval_page import (
+    HIGH,
+    DecideForm,
+    approval_context,
+    row_or_404,
+    who_was_first,
+)
 from console.views.news import seen_moment
 from console.waking import start_pass, store_of, wake_worker
 from kernel import clock
@@ -84,7 +91,7 @@ def detail(request: HttpRequest, approval_id: str) -> HttpResponse:
 
 @needs("decide")
 @needs_migration(CONTINUATIONS, AGENT_JOBS)
-def decide(request: HttpRequest, approval_id: str, decision: str) -> HttpResponse:
+def decide(request: HttpRequest, approval_id: str, decision: str) -> HttpResponseBase:
     """The confirmation and the act: GET never decides, POST decides once (C2-C4)."""
     row = row_or_404(approval_id)
     screen = Screen(request, DECIDE, DECIDE_PART)
@@ -95,6 +102,10 @@ def decide(request: HttpRequest, approval_id: str, decision: str) -> HttpRespons
     if not form.is_valid():
         context = _decide_context(request, row, decision, form)
         return screen.invalid(context | {"decision_id": order.decision_id})
+    if decision == "approved" and row.risk == HIGH:
+        proof = asked(request)
+        if proof is not None:
+            return proof
     try:
         answer = decide_and_carry(order=order, store=store_of(request))
     except KernelError as error:

@@ -12,7 +12,7 @@ from typing import Any
 from django.contrib import messages
 from django.core.exceptions import BadRequest
 from django.db.models.functions import Length
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -25,6 +25,7 @@ from console.forms import ConsoleForm, NoteField
 from console.migrated import needs_migration
 from console.queries.approvals import state_now
 from console.responses import Screen, form_key, see_other
+from console.step_up import asked
 from console.views.approval_page import HIGH, arguments_view, who_was_first, why_not
 from console.waking import store_of, wake_worker
 from kernel import clock
@@ -78,7 +79,7 @@ class BulkForm(ConsoleForm):
 
 @needs("decide")
 @needs_migration(CONTINUATIONS, AGENT_JOBS)
-def bulk(request: HttpRequest) -> HttpResponse:
+def bulk(request: HttpRequest) -> HttpResponseBase:
     """GET lists what will happen and decides nothing; POST decides exactly the listed rows."""
     screen = Screen(request, "console/approvals/bulk.html", "console/approvals/_bulk.html")
     if request.method == "POST":
@@ -93,7 +94,7 @@ def bulk(request: HttpRequest) -> HttpResponse:
     return screen.show(_context(decision, planned, None))
 
 
-def _decide_all(request: HttpRequest, screen: Screen) -> HttpResponse:
+def _decide_all(request: HttpRequest, screen: Screen) -> HttpResponseBase:
     decision = _decision(request.POST.get("decision", ""))
     items = [ITEM.fullmatch(one) for one in request.POST.getlist("item")]
     if not items or None in items:
@@ -105,6 +106,10 @@ def _decide_all(request: HttpRequest, screen: Screen) -> HttpResponse:
     form = BulkForm(request.POST, needs_reason=_needs_reason([one.row for one in planned]))
     if not form.is_valid():
         return screen.invalid(_context(decision, planned, form))
+    if decision == "approved" and _needs_reason([one.row for one in planned]):
+        proof = asked(request)
+        if proof is not None:
+            return proof
     reason = form.cleaned_data["reason"]
     actor, store = actor_of(request), store_of(request)
     rows = {one.row.id: one.row for one in planned}

@@ -16,6 +16,7 @@ from console.migrated import needs_migration
 from console.queries.approvals import uncertain_calls
 from console.queries.audit import acts_on
 from console.responses import Screen
+from console.step_up import step_up
 from console.views.approval_page import arguments_view
 from console.views.call_parts import target_of
 from console.views.job_page import state_shown
@@ -53,6 +54,7 @@ class ResolveCallForm(ConsoleForm):
 
 @needs("view", post="operate")
 @needs_migration(AGENT_JOBS)
+@step_up
 def call(request: HttpRequest, call_id: str) -> HttpResponse:
     """One call; POST records what happened to an uncertain one."""
     row = _call_or_404(call_id)

@@ -15,6 +15,7 @@ from console.middleware import is_poll
 from console.paging import Cursor
 from console.queries.requests import FILTERS, changed_since, request_page
 from console.responses import Screen, form_version
+from console.step_up import step_up
 from console.views.news import news, seen_moment
 from console.views.request_page import ConfirmForm, ResolveForm, detail_context, why_not
 from kernel import clock, usage
@@ -75,6 +76,7 @@ def body(request: HttpRequest, request_id: str, kind: str) -> HttpResponse:
 
 
 @needs("operate")
+@step_up
 def resolve(request: HttpRequest, request_id: str) -> HttpResponse:
     """Record what happened: the outcome of an unknown, the metering of a pending (A9, A11b)."""
     row = _row(request_id)

@@ -250,10 +250,8 @@ def codes_new(request: HttpRequest) -> HttpResponse:
         made.extend(access.renew_recovery_codes(user=user, actor=actor_of(request)))
         return Done(page.back, "")
 
-    answer = run_form(request, page, NothingForm(request.POST), act) if request.POST else None
-    if made:
-        return _with_codes(request, made, "")
-    return answer or run_form(request, page, NothingForm(), act)
+    answer = run_form(request, page, NothingForm(request.POST or None), act)
+    return _with_codes(request, made, "") if made else answer
 
 
 @needs("view")
@@ -279,7 +277,7 @@ def sign_ins_end(request: HttpRequest) -> HttpResponse:
 
 
 def _me(request: HttpRequest) -> User:
-    return User.objects.get(pk=request.user.pk)
+    return User.objects.get(username=request.user.get_username())
 
 
 def _qr_code(user: User, secret: str) -> str:

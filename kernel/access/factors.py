@@ -111,7 +111,9 @@ def remove_factor(*, user: User, factor_id: int, actor: audit.Actor) -> None:
         raise NotFound("this factor was removed already")
     is_last = not rows.exclude(pk=row.pk).exclude(type=CODES).exists()
     if is_last and must_have_factor(user=user):
-        raise InvalidInput(f"the role {role_of(user)} needs a second factor: add another one first")
+        raise InvalidInput(
+            f"the role {role_of(user)} needs a second factor: add another one first", field="factor"
+        )
     after = {"removed": row.type, "factor_name": _plain(row).name}
     (rows if is_last else rows.filter(pk=row.pk)).delete()
     _note_in_tx(actor, "person.factor_remove", user, after)
@@ -123,7 +125,9 @@ def renew_recovery_codes(*, user: User, actor: audit.Actor) -> list[str]:
     User.objects.select_for_update().get(pk=user.pk)
     rows = Authenticator.objects.filter(user_id=user.pk)
     if not rows.exclude(type=CODES).exists():
-        raise InvalidInput("recovery codes stand in for a second factor: set one up first")
+        raise InvalidInput(
+            "recovery codes stand in for a second factor: set one up first", field="factor"
+        )
     rows.filter(type=CODES).delete()
     _note_in_tx(actor, "person.recovery_codes", user, {"recovery_codes": "renewed"})
     return _fresh_codes(user)
@@ -196,7 +200,9 @@ def _lock_in_tx(user: User, kind: str) -> None:
     if kind == APP and rows.filter(type=APP).exists():
         raise Conflict("an authenticator app is set up already")
     if rows.count() >= conf.factors_count_max:
-        raise InvalidInput(f"at most {conf.factors_count_max} factors: remove one first")
+        raise InvalidInput(
+            f"at most {conf.factors_count_max} factors: remove one first", field="name"
+        )
 
 
 @requires_transaction

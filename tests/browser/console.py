@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from console.sessions import SessionStore
 
+from console.sessions import SessionStore
 from tests.support.environment import SYNTHETIC, child_environment
 from tests.support.owned import identity_of
 from tests.support.wait import wait_until

@@ -40,6 +40,15 @@ class Command(KernelCommand):
         )
         change.add_argument("--reason", default="", help="why, for the audit trail")
         add_json(change)
+        reset = self.add_act(
+            acts,
+            "reset-factors",
+            self._reset_factors,
+            help="Remove all second factors of somebody who lost them; ends their sign-ins.",
+        )
+        reset.add_argument("name", help="the name they sign in with")
+        reset.add_argument("--reason", default="", help="why, for the audit trail")
+        add_json(reset)
 
     def _add(self, options: Options) -> None:
         password = secrets.token_urlsafe(PASSWORD_BYTES)
@@ -54,16 +63,19 @@ class Command(KernelCommand):
 
     def _list(self, options: Options) -> None:
         people = access.list_people()
+        proving = access.people_with_factors(user_ids=[user.pk for user in people])
         if options["json"]:
-            self.document([_plain(user) for user in people])
+            rows = [_plain(user) | {"second_factor": user.pk in proving} for user in people]
+            self.document(rows)
             return
         self.table(
-            ("NAME", "ROLE", "STATE", "LAST SIGN-IN", "SINCE"),
+            ("NAME", "ROLE", "STATE", "FACTOR", "LAST SIGN-IN", "SINCE"),
             [
                 (
                     user.username,
                     role_of(user),
                     "active" if user.is_active else "closed",
+                    "yes" if user.pk in proving else "no",
                     user.last_login,
                     user.date_joined,
                 )
@@ -92,6 +104,15 @@ class Command(KernelCommand):
         self.say(f"{shown(user.username)} is {role_of(user) or 'without a role'} and {state}.")
         if password:
             self._show_once(password)
+
+    def _reset_factors(self, options: Options) -> None:
+        removed = access.reset_factors(
+            name=options["name"], actor=actor(), reason=options["reason"]
+        )
+        if options["json"]:
+            self.document({"name": options["name"], "removed": removed})
+            return
+        self.say(f"Removed {removed} second factors of {shown(options['name'])}; signed them out.")
 
     def _show_once(self, password: str) -> None:
         self.say(

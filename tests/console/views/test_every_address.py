@@ -1,13 +1,16 @@
 """Every address x every role x both methods: a new address without an entry fails (L2; case 32)."""
 
 from dataclasses import dataclass
+from unittest import mock
 
 import pytest
 from django.test import Client
 from django.urls import get_resolver, reverse
 
+from console import proofs
 from console.access import ROLES
 from kernel import access
+from kernel.conf import override
 from kernel.delivery import alerts
 from kernel.models import Notification
 from tests.support import delivery_data, lives, work_data
@@ -132,11 +135,32 @@ ADDRESSES = {
     "person-new": Address("people", post="people", post_status=422),
     "person-change": Address("people", post="people", post_status=422, arguments=(PERSON,)),
     "person-password": Address("people", post="people", post_status=422, arguments=(PERSON,)),
+    "person-factors": Address("people", post="people", post_status=422, arguments=(PERSON,)),
+    "you": Address("view"),
+    "you-password": Address("view", post="view", post_status=422),
+    "you-app": Address("view", post="view", post_status=422),
+    "you-passkey": Address("view", post="view", post_status=200),  # http: the page says why not
+    "you-codes": Address("view", post="view", post_status=422),
+    "you-factor-remove": Address("view", get=404, post="view", post_status=404, arguments=("1",)),
+    "you-sign-ins-end": Address("view", get=405, post="view", post_status=400),
+    "you-sign-in-end": Address("view", get=405, post="view", post_status=400, arguments=("x",)),
+    "sso-link": Address("view", get=405, post="view", post_status=404),
+    "sso-unlink": Address("view", get=405, post="view", post_status=400),
     "audit": Address("view"),
     "health": Address("view"),
     "styleguide": Address("view", get=404, post="view", post_status=404),  # 404 outside DEBUG
 }
-PUBLIC = {"sign-in", "sign-out"}
+PUBLIC = {"sign-in", "account_login", "mfa_authenticate", "sign-out", "sso"}
+PUBLIC |= {"openid_connect_callback"}
+GRAVE = {"request-resolve", "call", "operation-apply", "token-new", "token-revoke", "person-new"}
+GRAVE |= {"person-change", "person-password", "person-factors", "sso-link", "sso-unlink"}
+GRAVE |= {"you-app", "you-passkey", "you-codes", "you-factor-remove"}
+# Where allauth's own pages would be, had anybody included its addresses.
+ALLAUTH = tuple(
+    f"{prefix}{page}/"
+    for prefix in ("/", "/accounts/", "/sign-in/", "/you/")
+    for page in ("login", "signup", "password/reset", "email", "2fa", "2fa/totp/activate", "social")
+)
 
 
 def console_names():
@@ -234,25 +258,48 @@ def test_who_may_act(path_of, visitor, who):
     assert found == expected
 
 
-@pytest.mark.parametrize("name", ADDRESSES)
-def test_a_lost_sign_in_under_htmx_is_401_with_the_way_back(path_of, name):
-    response = Client().post(path_of(name), headers={"HX-Request": "true"})
-    assert response.status_code == 401
-    assert response["HX-Redirect"].startswith("/sign-in/?next=")
+def test_a_lost_sign_in_under_htmx_is_401_with_the_way_back(path_of):
+    stranger = Client(headers={"HX-Request": "true"})
+    for name in ADDRESSES:
+        response = stranger.post(path_of(name))
+        assert response.status_code == 401, name
+        assert response["HX-Redirect"].startswith("/sign-in/?next="), name
 
 
-@pytest.mark.parametrize("name", ADDRESSES)
-def test_a_post_without_a_csrf_token_does_nothing(path_of, signed_in, name):
+def test_a_post_without_a_csrf_token_does_nothing(path_of, signed_in):
     client = signed_in("admin", enforce_csrf_checks=True)
-    assert client.post(path_of(name)).status_code == 403
+    assert {name: client.post(path_of(name)).status_code for name in ADDRESSES} == dict.fromkeys(
+        ADDRESSES, 403
+    )
 
 
-@pytest.mark.parametrize("name", ADDRESSES)
-def test_no_answer_is_stored_and_each_varies_by_what_asked(path_of, admin, name):
-    response = admin.get(path_of(name))
-    assert response["Cache-Control"] == "no-store"
-    assert "HX-Request" in response["Vary"]
-    assert "unsafe" not in response["Content-Security-Policy"]
+def test_no_answer_is_stored_and_each_varies_by_what_asked(path_of, admin):
+    for name in ADDRESSES:
+        response = admin.get(path_of(name))
+        assert response["Cache-Control"] == "no-store", name
+        assert "HX-Request" in response["Vary"], name
+        assert "unsafe" not in response["Content-Security-Policy"], name
+
+
+def test_grave_acts_ask_for_a_fresh_proof_and_nothing_else_does(path_of, admin):
+    """Always, or (approving high risk) after a look at the row: tests/console/test_step_up.py."""
+    found = {
+        pattern.name
+        for pattern in get_resolver("console.urls").url_patterns
+        if getattr(pattern.callback, "is_stepped_up", False)
+    }
+    assert found == GRAVE
+    with override(step_up_seconds=30), mock.patch.object(proofs, "_now", lambda: 2**40):
+        for name in sorted(GRAVE):
+            response = admin.post(path_of(name), {"note": "typed before"})
+            assert response.status_code == 403, name
+            assert "typed before" in response.text, name
+
+
+@pytest.mark.parametrize("path", ALLAUTH)
+def test_no_page_of_allauth_is_routed(admin, path):
+    assert admin.get(path).status_code == 404
+    assert admin.post(path).status_code == 404
 
 
 @pytest.mark.parametrize(

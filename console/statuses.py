@@ -130,6 +130,7 @@ STATUSES |= {
     "letter_resolved": Status(_("Replayed"), "check-circle", "ok", hint=_("It stays so.")),
     "letter_archived": Status(_("Archived"), "inbox", "calm"),
     # a long act and its items
+    "operation_planning": Status(_("Planning"), "sent", "info", hint=_("Its set is being frozen.")),
     "operation_planned": Status(_("Planned"), "ring", "accent", loud=True, hint=_("Set frozen.")),
     "operation_running": Status(_("Running"), "sent", "info"),
     "operation_paused": Status(_("Paused"), "pause", "warn", loud=True),

@@ -142,6 +142,7 @@ class DeadLetterState:
 class OperationState:
     """Names of the states of an operation."""
 
+    PLANNING = "planning"
     PLANNED = "planned"
     RUNNING = "running"
     PAUSED = "paused"
@@ -255,10 +256,7 @@ JOB = Machine(
         Move("parked", "queued", "resume, requeue_delivery_job_once", "D1, F4"),
         Move("failed", "queued", "requeue_delivery_job_once", "F4"),
         Move("cancelled", "queued", "requeue_delivery_job_once", "F4"),
-        Move("queued", "cancelled", "cancel", "D1"),
-        Move("running", "cancelled", "cancel", "D1"),
-        Move("waiting", "cancelled", "cancel", "D1"),
-        Move("parked", "cancelled", "cancel", "D1"),
+        *(Move(s, "cancelled", "cancel", "D1") for s in ("queued", "running", "waiting", "parked")),
     ),
 )
 
@@ -366,20 +364,21 @@ OPERATION = Machine(
     name="Operation",
     column="bz_operations.state",
     states=(
+        State("planning", "A large set is being frozen.", "its last item, or cancel"),
         State("planned", "The set is frozen; nothing was done.", "apply or cancel"),
         State("running", "Items are worked off at its rate.", "its last item, pause or cancel"),
         State("paused", "Stopped by a person; what is done stays done.", "resume or cancel"),
         State("done", "Every item has its outcome.", ""),
-        State("cancelled", "Ended by a person; the rest was not touched.", ""),
+        State("cancelled", "Ended by a person, or its set could not be frozen.", ""),
     ),
     moves=(
+        Move("planning", "planned", "freeze", "F9"),
+        Move("planning", "cancelled", "cancel, freeze (too many match, or none any more)", "F9"),
         Move("planned", "running", "apply", "F9"),
         Move("running", "paused", "pause", "F9"),
         Move("paused", "running", "resume", "F9"),
         Move("running", "done", "work (after the last item)", "F9"),
-        Move("planned", "cancelled", "cancel", "F9"),
-        Move("running", "cancelled", "cancel", "F9"),
-        Move("paused", "cancelled", "cancel", "F9"),
+        *(Move(s, "cancelled", "cancel", "F9") for s in ("planned", "running", "paused")),
     ),
 )
 

@@ -17,7 +17,7 @@ from console.statuses import status_of
 from kernel import clock
 from kernel.conf import conf
 from kernel.models import DeadLetter, Destination, Operation, OperationItem
-from kernel.operations.plan import NONE, OTHERS
+from kernel.operations.freezing import NONE, OTHERS
 from kernel.states import OPERATION, DeadLetterState
 
 STATES = tuple(state.name for state in OPERATION.states)

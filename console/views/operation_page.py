@@ -30,6 +30,7 @@ from kernel.operations import get_operation, plan
 from kernel.states import OperationState
 
 ACTS_SHOWN = 20
+LIVE = (OperationState.PLANNING, OperationState.RUNNING, OperationState.PAUSED)
 KINDS: dict[str, str | Promise] = {
     plan.REPLAY: gettext_lazy("Replay of dead letters"),
     plan.ARCHIVE: gettext_lazy("Archiving of dead letters"),
@@ -69,18 +70,18 @@ def operation_or_404(operation_id: str) -> Operation:
 def operation_context(request: HttpRequest, row: Operation) -> dict[str, Any]:
     """Everything templates/console/operations/detail.html names."""
     chosen, after = _items_wanted(request)
-    is_planned = row.state == OperationState.PLANNED
+    is_frozen = bool(row.digest)
     found = item_page(row, state=chosen.values.get("item", ""), after=after)
     of_letters = row.kind in plan.KINDS
     return {
         "row": row,
         "kind": kind_text(row.kind),
         "version": version_text(row),
-        "is_live": row.state in (OperationState.RUNNING, OperationState.PAUSED),
+        "is_live": row.state in LIVE,
         "course": course_of(row, now=clock.now()),
         "wanted": wanted_of(row),
         "sample": sample_of(filter_of(row).get("fingerprint", "")),
-        "set": set_view(row) if of_letters and (is_planned or row.item_count) else None,
+        "set": set_view(row) if of_letters and is_frozen else None,
         "doubtful_of": min(DOUBTFUL_OF_ROWS, row.item_count),
         "of_letters": of_letters,
         "items": found.rows,
@@ -139,8 +140,11 @@ def why_not(row: Operation) -> dict[str, str]:
     ended = state in (OperationState.DONE, OperationState.CANCELLED)
     empty = _("The set is empty; there is nothing to do.") if not row.item_count else ""
     planned = state == OperationState.PLANNED
+    late = _("It was started before, or ended.")
+    if state == OperationState.PLANNING:
+        late = _("Its set is still being frozen.")
     return {
-        "apply": empty if planned else _("It was started before, or ended."),
+        "apply": empty if planned else late,
         "pause": "" if state == OperationState.RUNNING else _("Only a running one can be paused."),
         "resume": "" if state == OperationState.PAUSED else _("Only a paused one can go on."),
         "cancel": _("It has ended; there is nothing to cancel.") if ended else "",

@@ -19,6 +19,7 @@ from console.migrated import needs_migration
 from console.paging import Cursor
 from console.queries.operations import FILTERS, item_page, operation_page
 from console.responses import Screen
+from console.step_up import step_up
 from console.views.form_page import Done, FormPage, run_form
 from console.views.operation_page import (
     course_of,
@@ -32,6 +33,7 @@ from console.waking import start_pass
 from kernel import clock, operations
 from kernel.errors import Conflict, KernelError
 from kernel.schema import DELIVERY
+from kernel.states import OperationState
 
 DETAIL, PART = "console/operations/detail.html", "console/operations/_state.html"
 REPORT_HEAD = ("number", "object_id", "result", "outcome", "at")
@@ -77,8 +79,11 @@ def detail(request: HttpRequest, operation_id: str) -> HttpResponse:
     """One operation. A poll answers 204 while it has not moved, else its progress."""
     row = operation_or_404(operation_id)
     if is_poll(request):
-        if request.GET.get("seen") == version_text(row):
+        seen = request.GET.get("seen", "")
+        if seen == version_text(row):
             return HttpResponse(status=204)
+        if seen.endswith(f"-{OperationState.PLANNING}") and row.state != OperationState.PLANNING:
+            return HttpResponse(status=204, headers={"HX-Refresh": "true"})  # the plan is there
         request.GET = type(request.GET)("")  # a poll carries no filter of items
     context = operation_context(request, row) | {"form": ReasonForm(initial={"reason": row.reason})}
     return Screen(request, DETAIL, PART).show(context)
@@ -87,6 +92,7 @@ def detail(request: HttpRequest, operation_id: str) -> HttpResponse:
 @needs("operate")
 @require_POST
 @needs_migration(DELIVERY)
+@step_up
 def apply(request: HttpRequest, operation_id: str) -> HttpResponse:
     """Start a planned operation: exactly the set whose digest the page showed (F9)."""
     row = operation_or_404(operation_id)

@@ -21,13 +21,14 @@ from console.migrated import needs_migration
 from console.queries.dead_letters import FILTERS, sample_of
 from console.responses import Screen
 from console.views.form_page import Done, FormPage, run_form
+from console.waking import start_pass
 from kernel import operations
 from kernel.conf import conf
 from kernel.errors import InvalidInput
 from kernel.models import Operation
 from kernel.operations import Filter, Preview
 from kernel.schema import DELIVERY, REPLAY
-from kernel.states import DeadLetterState
+from kernel.states import DeadLetterState, OperationState
 
 NO_FILTER, NO_FILTER_PART = (
     "console/dead_letters/no_filter.html",
@@ -109,7 +110,11 @@ def _plan(
 
     def act(data: dict[str, Any]) -> Done:
         row = verb(filter=wanted, actor=actor_of(request), **data)
-        return Done(reverse("operation", args=[row.id]), _("The set is frozen. Nothing was done."))
+        done = _("The set is frozen. Nothing was done.")
+        if row.state == OperationState.PLANNING:
+            start_pass(request, "operations")
+            done = _("The set is being frozen. Nothing is done by that.")
+        return Done(reverse("operation", args=[row.id]), done)
 
     initial = {"rate_per_second": conf.operation_items_per_second_count}
     return run_form(request, page, PlanForm(request.POST or None, initial=initial), act)

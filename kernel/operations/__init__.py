@@ -9,7 +9,8 @@ from kernel.operations.acts import (
     pause,
     resume,
 )
-from kernel.operations.plan import Filter, Preview, plan_archive, plan_replay, preview
+from kernel.operations.filters import Filter
+from kernel.operations.plan import Preview, plan_archive, plan_replay, preview
 from kernel.operations.work import Operations
 
 __all__ = [

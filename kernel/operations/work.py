@@ -1,5 +1,7 @@
 """Operations are worked off: claimed under a lease and a fence, page by page, at their rate (F9).
 
+One in `planning` is frozen first (`freezing`), as fast as it goes: nothing is done by that.
+
 A page is: claim, act on each item in the item's own transactions, record all outcomes in one. A
 process that dies in between leaves items whose act has happened; the next owner acts again, which
 changes nothing, and tells its predecessor's doing from others' by the audit trail.
@@ -22,6 +24,7 @@ from kernel.delivery import dead_letters, replay
 from kernel.delivery.admissions import QUEUED, REPLAYED, Replayed
 from kernel.errors import CommitOutcomeUnknown, Conflict, KernelError, LostRace, Unavailable
 from kernel.models import AuditRow, Operation, OperationItem
+from kernel.operations.freezing import UNOWNED, Tally, freeze_page
 from kernel.operations.plan import ARCHIVE
 from kernel.runtime.maintenance import PageReport
 from kernel.state import RuntimeStateStore
@@ -34,7 +37,7 @@ PLANNED, DONE, SKIPPED, FAILED = "planned", "done", "skipped", "failed"
 ARCHIVED = "dead_letter.archive"
 SECONDS_SAVED_MAX = 2.0  # what a slow tick did not use of the rate is made up for
 OUTCOME_CHARS_MAX = 300
-UNOWNED: dict[str, Any] = {"owner": "", "lease_expires_at": None}
+WORKED_OFF = (OperationState.PLANNING, OperationState.RUNNING)
 
 Item = tuple[int, str]  # (sequence, object id)
 Ended = tuple[str, str]  # (state, outcome text)
@@ -60,6 +63,7 @@ class Operations:
     owner: str
     store: RuntimeStateStore
     paces: dict[str, Pace] = field(default_factory=dict)
+    tallies: dict[str, Tally] = field(default_factory=dict)
     holds: set[str] = field(default_factory=set)
     _stopped: bool = False
 
@@ -68,7 +72,7 @@ class Operations:
         self._stopped = True
 
     def page(self, *, cursor: Any = None, limit: int) -> PageReport:
-        """Work off one page of one running operation, the one that waited longest.
+        """Work off one page of one operation, the one that waited longest: freeze it, or act.
 
         The report's `cursor` says that there is more to do right now. Nothing without 0067
         or 0069.
@@ -78,17 +82,21 @@ class Operations:
             schema.require(schema.DELIVERY)
         except Unavailable:
             return PageReport()
-        for operation_id in [] if self._stopped else _running():
-            count = self._may_take(operation_id)
+        for operation_id, state in [] if self._stopped else _waiting():
+            count = self._may_take(operation_id) if state == OperationState.RUNNING else limit
             row = _claim(operation_id=operation_id, owner=self.owner) if count else None
-            if row is not None:
-                self.holds.add(operation_id)
-                return self._work(row, limit=min(count, limit))
+            if row is None or row.state != state:
+                continue
+            self.holds.add(operation_id)
+            if state == OperationState.PLANNING:
+                return self._freeze(row)
+            return self._work(row, limit=min(count, limit))
         return PageReport()
 
     def release(self) -> None:
         """Give back what this owner holds, at an orderly end: it does not count as lost."""
         self.paces.clear()
+        self.tallies.clear()
         self.holds.clear()
         _release(owner=self.owner)
 
@@ -97,6 +105,19 @@ class Operations:
         now = clock.monotonic()
         pace = self.paces.setdefault(operation_id, Pace(float(row_rate), now))
         return pace.refill(rate=row_rate, now=now)
+
+    def _freeze(self, row: Operation) -> PageReport:
+        """Some more items of a set. They are counted by the operation, not by the report."""
+        tally = self.tallies.setdefault(row.id, Tally())
+        try:
+            is_over = freeze_page(row, tally)
+        except LostRace:
+            log.warning("operation %s was taken over", row.id)
+            is_over = True
+        if is_over:
+            self.tallies.pop(row.id, None)
+            self.holds.discard(row.id)
+        return PageReport(cursor=row.id)
 
     def _work(self, row: Operation, *, limit: int) -> PageReport:
         items = _items(operation_id=row.id, first=row.next_sequence, limit=limit)
@@ -219,9 +240,13 @@ def _concerns_all(error: Exception) -> bool:
 
 
 @reading
-def _running() -> list[str]:
-    rows = Operation.objects.filter(state=OperationState.RUNNING).order_by("updated_at", "id")
-    return list(rows.values_list("id", flat=True)[:50])
+def _waiting() -> list[tuple[str, str]]:
+    """(id, state) of those to freeze or to work off, the one that waited longest first."""
+    found: list[tuple[Any, str, str]] = []
+    for state in WORKED_OFF:
+        rows = Operation.objects.filter(state=state).order_by("updated_at", "id")
+        found += rows.values_list("updated_at", "id", "state")[:50]
+    return [(row_id, state) for _, row_id, state in sorted(found)]
 
 
 @reading
@@ -242,7 +267,7 @@ def _claim(*, operation_id: str, owner: str) -> Operation | None:
     Taking it over from an owner whose lease ended counts the interruption.
     """
     row = Operation.objects.select_for_update().filter(id=operation_id).first()
-    if row is None or row.state != OperationState.RUNNING:
+    if row is None or row.state not in WORKED_OFF:
         return None
     now = clock.db_now()
     has_ended = row.lease_expires_at is None or row.lease_expires_at < now
@@ -300,8 +325,8 @@ def _record(
 
 @transaction
 def _release(*, owner: str) -> None:
-    held = Operation.objects.filter(owner=owner, state=OperationState.RUNNING)
-    for operation_id in held.order_by("id").values_list("id", flat=True):
-        Operation.objects.filter(id=operation_id, owner=owner, state=OperationState.RUNNING).update(
+    held = Operation.objects.filter(owner=owner, state__in=WORKED_OFF)
+    for operation_id, state in held.order_by("id").values_list("id", "state"):
+        Operation.objects.filter(id=operation_id, owner=owner, state=state).update(
             updated_at=clock.db_now(), **UNOWNED
         )

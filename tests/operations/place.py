@@ -1,7 +1,10 @@
 """Many dead letters at once, and an operation that is worked off by hand."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 from django.db.models import CharField, Value
 from django.db.models.functions import Concat
@@ -17,7 +20,7 @@ from kernel.models import (
     Operation,
     OperationItem,
 )
-from kernel.operations import Filter, Operations
+from kernel.operations import Filter, Operations, freezing
 from tests.delivery.letters import ANN, CONTENT, STORE
 
 PRINT = "f" * 32
@@ -68,6 +71,13 @@ def planned(*, rate: int = 100_000, **asked: Any) -> Operation:
         reason="receiver is back",
         rate_per_second=rate,
     )
+
+
+@contextmanager
+def chunks_of(rows: int) -> Iterator[None]:
+    """Sets larger than this are frozen in the background, so many at a time."""
+    with mock.patch.object(freezing, "CHUNK_ROWS", rows):
+        yield
 
 
 def running(**asked: Any) -> Operation:

@@ -14,7 +14,18 @@ from kernel.models import DeadLetter, Operation, OperationItem
 from kernel.operations import Filter
 from tests.approvals.place import without
 from tests.delivery.letters import ANN
-from tests.operations.place import PRINT, acts_of, many, planned, queued, running, work_off, worker
+from tests.operations.place import (
+    PRINT,
+    acts_of,
+    chunks_of,
+    many,
+    planned,
+    queued,
+    reread,
+    running,
+    work_off,
+    worker,
+)
 from tests.support.commits import AWAY, at_commit
 
 pytestmark = pytest.mark.usefixtures("kernel_db")
@@ -99,9 +110,10 @@ def test_sixty_of_one_instant_are_all_in_the_set_once() -> None:
     at = clock.db_now()
     ids = many(60)
     DeadLetter.objects.filter(id__in=ids).update(created_at=at)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kernel.operations.plan.CHUNK_ROWS", 25)
+    with chunks_of(25):
         row = planned()
+        work_off(worker())
+    assert (reread(row).state, reread(row).item_count) == ("planned", 60)
     items = OperationItem.objects.filter(operation_id=row.id).values_list("object_id", flat=True)
     assert sorted(items) == sorted(ids)
 

@@ -77,6 +77,8 @@ class Command(KernelCommand):
             reason=options["reason"],
             rate_per_second=options["rate"],
         )
+        if row.state == OperationState.PLANNING:
+            row = self._freeze(row)
         if not options["json"]:
             self._tell_plan(row)
         if options["plan_only"] or not self._is_confirmed(row, options):
@@ -89,6 +91,20 @@ class Command(KernelCommand):
         self._end(row, options, _result(row))
         if row.failed_count:
             raise CommandError(f"{row.failed_count} failed.", returncode=EXIT_FAILED)
+
+    def _freeze(self, row: Operation) -> Operation:
+        """Freeze a large set here, or wait for who does. Ctrl-C leaves it to the product."""
+        worker = Operations(owner=new_id("cmd"), store=DatabaseStore())
+        with _interrupts() as interrupts:
+            while row.state == OperationState.PLANNING and not interrupts:
+                if not worker.page(limit=conf.operation_page_rows).has_more:
+                    time.sleep(WAIT_SECONDS)
+                row = operations.get_operation(operation_id=row.id)
+            worker.release()
+        if row.state != OperationState.PLANNED:
+            why = row.error_text or f"It is {row.state}; nothing was sent."
+            raise CommandError(f"The plan {row.id} is not ready. {why}", returncode=EXIT_FAILED)
+        return row
 
     def _one(self, options: Options) -> None:
         told = replay(

@@ -29,7 +29,7 @@ FLAGS = {
 }
 SIDE_BY_SIDE_MAX = 2
 SIGN_OF_LIFE_SECONDS = 60.0
-OWN_SUITES = ("crash", "races", "histories", "browser", "bench")
+OWN_SUITES = ("crash", "races", "histories", "scaleout", "browser", "bench")
 EVERYTHING_ELSE = ["tests", *(f"--ignore=tests/{name}" for name in OWN_SUITES)]
 
 
@@ -49,7 +49,7 @@ SUITES = (
         "mysql", "What touches the database, again", "mysql", [*EVERYTHING_ELSE, "-m", "database"]
     ),
     Suite("sqlite", "Everything on SQLite", "sqlite", EVERYTHING_ELSE),
-    Suite("crash", "Crashes, races and histories", "mysql", [f"tests/{s}" for s in OWN_SUITES[:3]]),
+    Suite("crash", "Crashes, races, scale-out", "mysql", [f"tests/{s}" for s in OWN_SUITES[:4]]),
     Suite("browser", "The console in Chromium", "sqlite", ["tests/browser"]),
 )
 

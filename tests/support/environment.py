@@ -15,6 +15,7 @@ STEERING = (
     "BAILING_APPROVAL_CONTINUATION_TEST_MYSQL",
     "BAILING_NOTIFICATION_TEST_MYSQL",
     "BAILING_NOTIFICATION_TEST_MYSQL_PORT",
+    "BAILING_SCALEOUT_JOBS",
 )
 # Synthetic credentials, so that nothing in a test depends on an installed `.env`.
 SYNTHETIC = {

@@ -222,3 +222,22 @@ async def raw(call: ReceivedCall, wire: Wire, params: dict[str, Any]) -> None:
     await wire.start_chunks(kind, params.get("status", 200), params.get("headers"))
     await send_events(wire, [base64.b64decode(p) for p in params["pieces_base64"]], params)
     await wire.finish(params.get("end", "clean"))
+
+
+@behaviour
+async def agent_step(call: ReceivedCall, wire: Wire, params: dict[str, Any]) -> None:
+    """A model that wants one call of `tool`, and is done once it has read its answer."""
+    value: dict[str, Any] = {
+        "id": id_of(call, params),
+        "object": "chat.completion",
+        "usage": USAGE,
+    }
+    message: dict[str, Any] = {"role": "assistant", "content": "Done."}
+    has_answer = any(each.get("role") == "tool" for each in call.json.get("messages", []))
+    if not has_answer:
+        function = {"name": params["tool"], "arguments": '{"amount": 5}'}
+        wanted = {"id": f"call_{call.sequence}", "type": "function", "function": function}
+        message |= {"content": None, "tool_calls": [wanted]}
+    finish = "stop" if has_answer else "tool_calls"
+    value["choices"] = [{"index": 0, "message": message, "finish_reason": finish}]
+    await wire.whole(200, dump(value))

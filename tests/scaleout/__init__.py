@@ -1,0 +1,1 @@
+"""Several real processes on one database and one broker."""

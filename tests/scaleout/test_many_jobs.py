@@ -1,0 +1,98 @@
+"""500 jobs on 2 web servers, 3 workers and 2 beats; workers and the broker are killed meanwhile.
+
+A seed gives one plan of kills: which worker, after how many ended jobs. `BAILING_SCALEOUT_JOBS`
+makes it larger.
+"""
+
+import os
+import random
+import time
+
+import pytest
+
+from tests.scaleout.fleet import Fleet, Member
+from tests.scaleout.work import Work
+from tests.support.desk import Desk
+from tests.support.house import House
+from tests.support.redis_server import RedisServer
+
+JOBS = int(os.environ.get("BAILING_SCALEOUT_JOBS", "500"))
+KILLS = 6
+SECONDS_MAX = 60.0 + JOBS * 0.5
+SEED = 7
+
+pytestmark = [
+    pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST"),
+    pytest.mark.timeout(int(SECONDS_MAX) + 120),
+]
+
+
+def test_every_job_finishes_once_while_workers_and_the_broker_are_killed(
+    desk: Desk, fleet: Fleet, redis: RedisServer
+) -> None:
+    house = desk.house
+    webs = [fleet.web(), fleet.web()]
+    workers = [fleet.worker(), fleet.worker(), fleet.worker("--pool", "solo")]
+    beats = [fleet.beat(), fleet.beat()]
+    fleet.wait_ready()
+    work = Work(desk, webs)
+    posted = work.submit_all(JOBS)
+
+    killed, restarted = _live_through_it(work, fleet, workers, redis)
+
+    assert [each.result() for each in posted] == [201] * JOBS
+    assert (killed, restarted) == (KILLS, 1)
+    _check_jobs(house)
+    # An orderly end: nothing is left behind, and SIGTERM is no failure (G4).
+    codes = [member.terminate() for member in (*beats, *workers, *webs)]
+    assert codes[: len(beats) + len(workers)] == [0] * 5, fleet.words("worker")[-3000:]
+    assert "Traceback" not in fleet.words("worker"), fleet.words("worker")[-6000:]
+    assert redis.password not in fleet.words("worker") + fleet.words("web") + fleet.words("beat")
+    house.verify()
+
+
+def _live_through_it(
+    work: Work, fleet: Fleet, workers: list[Member], redis: RedisServer
+) -> tuple[int, int]:
+    """Decide, resolve, kill and start again until nothing is owed; kills and broker restarts."""
+    dice = random.Random(SEED)
+    kills = [JOBS * (number + 1) // (KILLS + 2) for number in range(KILLS)]
+    broker_restart = JOBS // 2
+    killed = restarted = 0
+    until = time.monotonic() + SECONDS_MAX
+    while (ended := work.ended()) < JOBS or work.undelivered() or work.unfinished():
+        assert time.monotonic() < until, (work.states(), work.undelivered(), work.unfinished())
+        if kills and ended >= kills[0]:
+            kills.pop(0)
+            number = dice.randrange(len(workers))
+            work.house.kill(workers[number])
+            workers[number] = fleet.worker()
+            killed += 1
+        if not restarted and ended >= broker_restart:
+            redis.restart()
+            restarted += 1
+        work.decide_all()
+        work.resolve_all()
+        time.sleep(0.3)
+    return killed, restarted
+
+
+def _check_jobs(house: House) -> None:
+    """Each job ended once, told it once, and only what a killed worker left unknown has failed."""
+    jobs = {row["id"]: row for row in house.rows("SELECT * FROM bz_jobs")}
+    assert len(jobs) == JOBS
+    unknown = {
+        row["operation_id"].split(":")[1]
+        for row in house.rows(
+            "SELECT operation_id FROM bz_usage_requests WHERE result_state <> 'complete'"
+        )
+    }
+    odd = {name for name, row in jobs.items() if row["state"] != "done"}
+    assert odd <= unknown, [(jobs[name]["state"], jobs[name]["error_text"]) for name in odd]
+    told = house.rows("SELECT job_id, COUNT(*) AS n FROM bz_notifications GROUP BY job_id")
+    assert {row["job_id"]: row["n"] for row in told} == dict.fromkeys(jobs, 1)
+    assert house.receiver is not None
+    arrived = {call.headers["webhook-id"] for call in house.receiver.sent(house.receiver_path)}
+    assert arrived == {row["id"] for row in house.rows("SELECT id FROM bz_notifications")}
+    assert house.shop is not None
+    assert len(house.shop.sent(house.shop_path)) >= JOBS - len(odd)

@@ -28,7 +28,7 @@ from kernel.errors import (
     Unavailable,
 )
 from kernel.ids import check_id
-from kernel.models import Approval, Continuation
+from kernel.models import Approval, Continuation, Token
 from kernel.runtime.maintenance import PageReport
 from kernel.states import APPROVAL, ApprovalState, Owed
 from kernel.transactions import (
@@ -132,9 +132,9 @@ def decide_surely(*, order: Decision) -> Decided:
 @transaction
 def _decide(*, order: Decision) -> Decided:
     row = _locked_in_tx(order.approval_id, account_id=order.account_id)
-    if row.requested_by == f"{order.actor.kind}:{order.actor.id}":
+    if in_the_same_hands(row.requested_by, f"{order.actor.kind}:{order.actor.id}"):
         raise Forbidden(
-            "Who asked for this call cannot decide about it.",
+            "Who asked for this call cannot decide about it, nor through a token they issued.",
             code="four_eyes",
             next_action="Ask another approver.",
         )
@@ -235,6 +235,22 @@ def _check(order: Decision) -> None:
         raise InvalidInput(
             f"reason must be text of at most {REASON_CHARS_MAX} characters", field="reason"
         )
+
+
+def in_the_same_hands(asker: str, decider: str) -> bool:
+    """Whether two `<kind>:<id>` are one, or a person and a token that they issued (C11).
+
+    Who issues a token sees its secret. Two tokens are two, whoever issued them; what a command or
+    a start issued is in no person's hands that we know.
+    """
+    return asker == decider or asker == _issuer_of(decider) or decider == _issuer_of(asker)
+
+
+def _issuer_of(name: str) -> str:
+    kind, _, name_id = name.partition(":")
+    if kind != "token":
+        return ""
+    return Token.objects.filter(id=name_id).values_list("created_by", flat=True).first() or ""
 
 
 def _is_storable(text: str) -> bool:

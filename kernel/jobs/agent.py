@@ -24,7 +24,8 @@ from kernel.errors import (
     Unavailable,
 )
 from kernel.jobs import journal, steps, tools
-from kernel.jobs.calls import calls_left_dispatching, calls_of_step
+from kernel.jobs.answers import noted, save_answer
+from kernel.jobs.calls import calls_left_dispatching, calls_of_step, is_plain_read
 from kernel.jobs.claims import Claim, Stopped
 from kernel.jobs.conversation import (
     ModelAnswer,
@@ -36,7 +37,7 @@ from kernel.jobs.conversation import (
     step_messages,
 )
 from kernel.jobs.proposals import Again, ask_in_tx, propose
-from kernel.models import Request, Tool, ToolCall
+from kernel.models import Request, ToolCall
 from kernel.states import CallState, JobState, Result, Waiting
 from kernel.usage.bodies import read_body
 from kernel.usage.dispatch import cancel
@@ -46,6 +47,7 @@ from kernel.usage.recovery import expire_lease
 log = logging.getLogger(__name__)
 
 SAVE_WAIT_SECONDS, SAVE_WAIT_SECONDS_MAX = 0.2, 5.0
+ENDED = frozenset({JobState.DONE, JobState.FAILED, JobState.REFUSED, JobState.CANCELLED})
 
 
 class Run(Claim):
@@ -262,12 +264,31 @@ class Run(Claim):
             answer = tools.ToolAnswer(
                 tools.UNCERTAIN, error_code="internal", error_text=type(error).__name__
             )
-        if answer.outcome == tools.ANSWERED:
-            await self._save(permit, answer)
-        elif answer.outcome == tools.UNCERTAIN and permit.tool.side_effect:
-            await self.wait(Waiting.CALL_UNCERTAIN, also=_noted(permit, answer))
-        else:
-            await self._give_back(permit.call_id, answer)
+        try:
+            if answer.outcome == tools.ANSWERED:
+                await self._save(permit, answer)
+            elif answer.outcome == tools.UNCERTAIN and permit.tool.side_effect:
+                await self.wait(Waiting.CALL_UNCERTAIN, also=noted(permit, answer))
+            else:
+                await self._give_back(permit.call_id, answer)
+        except LostRace as error:
+            if error.error_code == "lost_lease":
+                await self._save_late(permit, answer)
+            raise
+
+    async def _save_late(self, permit: journal.Permit, answer: tools.ToolAnswer) -> None:
+        """The claim is over, the knowledge is not: it exists only here (compare A6, A16)."""
+        job = await self.read(self.parts.store.get, job_id=self.job.id)
+        try:
+            await self.sure(
+                save_answer,
+                permit=permit,
+                answer=answer,
+                actor=journal.WORKER,
+                give_up=job.state in ENDED,
+            )
+        except LostRace as error:  # sent anew, or an operator has resolved it: that stays
+            log.warning("the answer of call %s came too late: %s", permit.call_id, error.message)
 
     async def _save(self, permit: journal.Permit, answer: tools.ToolAnswer) -> None:
         """Save the answer, and keep trying while the database is away: it exists only here."""
@@ -307,6 +328,9 @@ class Run(Claim):
 
     async def _ask(self, call_ids: list[str]) -> None:
         requester = await self.read(steps.requester_of, job_id=self.job.id)
+        if not requester:
+            # Nobody could be kept from deciding about their own wish: nobody is asked (C11).
+            await self.fail("requester_unknown", "Nothing says who submitted this job.")
         ask = partial(
             ask_in_tx,
             job=self.job,
@@ -328,7 +352,7 @@ class Run(Claim):
         left = await self.read(calls_left_dispatching, job_id=self.job.id)
         by_id = {tool.id: tool for tool in self.plan.tools}
         for call in left:
-            if not _is_plain_read(call, by_id.get(call.tool)):
+            if not is_plain_read(call, by_id.get(call.tool)):
                 await self.wait(Waiting.CALL_UNCERTAIN)
             await self.sure(
                 journal.give_back_call,
@@ -368,19 +392,3 @@ class Run(Claim):
         if size > conf.job_result_bytes_max:
             await self.fail("result_too_large", f"The result has {size} bytes.")
         await self.end(JobState.DONE, result_text=text)
-
-
-def _noted(permit: journal.Permit, answer: tools.ToolAnswer) -> Callable[[], None]:
-    return partial(
-        journal.note_uncertain_in_tx,
-        call_id=permit.call_id,
-        code=answer.error_code,
-        message=answer.error_text,
-        http_status=answer.http_status,
-        response_text=answer.text,
-    )
-
-
-def _is_plain_read(call: ToolCall, tool: Tool | None) -> bool:
-    """Only the very tool that was called can say that calling it again does no harm."""
-    return tool is not None and not tool.side_effect and tool.version == call.tool_version

@@ -50,6 +50,11 @@ def is_lost(call: ToolCall, *, deadline_seconds: int, now: datetime) -> bool:
     return bool(call.error_code) or now > call.updated_at + allowed
 
 
+def is_plain_read(call: ToolCall, tool: Tool | None) -> bool:
+    """Only the very tool that was called can say that calling it again does no harm."""
+    return tool is not None and not tool.side_effect and tool.version == call.tool_version
+
+
 @requires_transaction
 def locked_in_tx(call_id: str) -> ToolCall:
     """The call's row, locked. NotFound."""

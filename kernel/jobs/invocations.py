@@ -34,6 +34,7 @@ from kernel.errors import (
 from kernel.http import Door
 from kernel.ids import check_id, new_id
 from kernel.jobs import journal
+from kernel.jobs.answers import gives_back, save_answer
 from kernel.jobs.calls import move_in_tx
 from kernel.jobs.conversation import ModelCall
 from kernel.jobs.journal import Held, Permit
@@ -49,7 +50,8 @@ from kernel.jobs.receipts import (
     invoked,
     receipt,
 )
-from kernel.jobs.tools import ANSWERED, NOT_SENT, ToolAnswer, call_tool
+from kernel.jobs.routes import may_call_in_tx
+from kernel.jobs.tools import ToolAnswer, call_tool
 from kernel.models import Account, Approval, Invocation, Tool, ToolCall
 from kernel.runtime import Background, Database
 from kernel.states import ApprovalState, CallState
@@ -106,6 +108,7 @@ def _invoke(
         return invoked(known), False
     if not Account.objects.filter(id=account_id, active=True).exists():
         raise Forbidden(f"account {account_id} is closed", code="account_closed")
+    _check_allowed_in_tx(account_id=account_id, tool_id=tool_id)
     tool, judged = _judged(tool_id, arguments_text)
     row = Invocation(
         id=new_id("inv"),
@@ -185,10 +188,13 @@ async def _resume(
 def begin(*, account_id: str, invocation_id: str) -> Permit | Held:
     """proposed -> dispatching where nothing speaks against it now; uses the grant (C12).
 
-    A stricter policy or another version of the tool asks anew. NotFound.
+    A stricter policy or another version of the tool asks anew. NotFound, also while the tool is on
+    no route of the account any more.
     """
     row = invocation_of(account_id, invocation_id)
     call = call_of(row)
+    if call.state == CallState.PROPOSED:
+        _check_allowed_in_tx(account_id=account_id, tool_id=call.tool)
     begun = journal.begin_in_tx(call_id=call.id)
     if isinstance(begun, Permit):
         return begun
@@ -197,40 +203,6 @@ def begin(*, account_id: str, invocation_id: str) -> Permit | Held:
     if begun.reason in (journal.EXPIRED, journal.REFUSED):
         _refuse_in_tx(call, begun)
     return begun
-
-
-@transaction
-def save_answer(*, permit: Permit, answer: ToolAnswer) -> None:
-    """Write down what the call came to; what is not known stays `dispatching` (D3, E2).
-
-    Proven not sent, or a tool without side effects: it may be resumed again, its grant is back.
-    """
-    if answer.outcome == ANSWERED and answer.http_status is not None:
-        journal.finish_in_tx(
-            call_id=permit.call_id,
-            http_status=answer.http_status,
-            response_text=answer.text,
-            response_bytes=answer.body_bytes or 0,
-            actor=AGENT,
-        )
-    elif _gives_back(permit, answer):
-        journal.give_back_call_in_tx(
-            call_id=permit.call_id, code=answer.error_code, message=answer.error_text
-        )
-    else:
-        journal.note_uncertain_in_tx(
-            call_id=permit.call_id,
-            code=answer.error_code,
-            message=answer.error_text,
-            http_status=answer.http_status,
-            response_text=answer.text,
-        )
-
-
-def _gives_back(permit: Permit, answer: ToolAnswer) -> bool:
-    if answer.outcome == ANSWERED:
-        return False
-    return answer.outcome == NOT_SENT or not permit.tool.side_effect
 
 
 async def _save_surely(database: Database, *, permit: Permit, answer: ToolAnswer) -> None:
@@ -242,14 +214,14 @@ async def _save_surely(database: Database, *, permit: Permit, answer: ToolAnswer
     wait = SAVE_FIRST_SECONDS
     while True:
         try:
-            await database.in_tx(save_answer, permit=permit, answer=answer)
+            await database.in_tx(save_answer, permit=permit, answer=answer, actor=AGENT)
             return
         except LostRace:  # an operator has resolved it meanwhile; that stays
             log.warning("the answer of call %s came too late", permit.call_id)
             return
         except (DatabaseError, InterfaceError, CommitOutcomeUnknown) as error:
             is_unclear = isinstance(error, CommitOutcomeUnknown)
-            if is_unclear and _gives_back(permit, answer):
+            if is_unclear and gives_back(permit, answer):
                 return
             if clock.monotonic() + wait > until:
                 raise
@@ -296,6 +268,17 @@ class InFlight(Conflict):
 
     code, retryable = "in_flight", True
     next_action = "Wait, then read the receipt or resume again."
+
+
+@requires_transaction
+def _check_allowed_in_tx(*, account_id: str, tool_id: str) -> None:
+    """Deny by default: an agent calls what jobs of its account could call, nothing else (C9)."""
+    if not may_call_in_tx(account_id=account_id, tool_id=tool_id):
+        raise NotFound(
+            f"no tool {tool_id} on a route that this account may use",
+            field="tool",
+            next_action="Ask an operator to put the tool on a route of this account.",
+        )
 
 
 def _judged(tool_id: str, arguments_text: str) -> tuple[Tool, Judged]:

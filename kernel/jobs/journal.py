@@ -44,6 +44,7 @@ class Permit:
     tool: Tool
     arguments_text: str
     idempotency_key: str
+    tries: int = 0  # earlier dispatches of this call, all proven not sent or harmless
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def begin_in_tx(*, call_id: str, route_id: str = "", confirm: bool = False) -> P
             tool = None
     judged = judge(tool=tool, given_text=row.arguments_text)
     if judged.error_code or tool is None or judged.canonical is None:
-        _fail(row, code=judged.error_code, note=judged.message)
+        fail_call_in_tx(row, code=judged.error_code, note=judged.message)
         return Held(FAILED, judged.message)
     if not row.approval_id and judged.action == APPROVAL:
         return Held(ASK)
@@ -119,7 +120,7 @@ def begin_in_tx(*, call_id: str, route_id: str = "", confirm: bool = False) -> P
 
 
 def _permit(row: ToolCall, tool: Tool) -> Permit:
-    return Permit(row.id, tool, row.arguments_text, row.idempotency_key)
+    return Permit(row.id, tool, row.arguments_text, row.idempotency_key, row.tries)
 
 
 def _used_grant(row: ToolCall, tool: Tool, canonical: Canonical) -> Held | None:
@@ -270,7 +271,7 @@ def give_back_call_in_tx(*, call_id: str, code: str, message: str, give_up: bool
             give_back_in_tx(approval_id=row.approval_id)
         row.state = CallState.PROPOSED
         if give_up or row.tries >= conf.tool_tries_max:
-            _fail(row, code=code if give_up else "tool_unreachable", note=message)
+            fail_call_in_tx(row, code=code if give_up else "tool_unreachable", note=message)
             return False
     return row.state == CallState.PROPOSED
 
@@ -288,18 +289,9 @@ def note_uncertain_in_tx(
     )
 
 
-def fail_call(
-    *, store: RuntimeStateStore, fence: Fence, call_id: str, code: str, note: str
-) -> None:
+@requires_transaction
+def fail_call_in_tx(row: ToolCall, *, code: str, note: str) -> None:
     """proposed -> failed, its unused grant cancelled; the model sees the note. LostRace."""
-
-    def act() -> None:
-        _fail(locked_in_tx(call_id), code=code, note=note)
-
-    store.guard(fence=fence, act=act)
-
-
-def _fail(row: ToolCall, *, code: str, note: str) -> None:
     move_in_tx(row, CallState.FAILED, by="fail_call", error_code=code, note=note)
     if row.approval_id:
         cancel_in_tx(approval_id=row.approval_id, actor=WORKER, reason=note or code)

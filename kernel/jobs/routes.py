@@ -16,7 +16,7 @@ from kernel.jobs.fields import (
 )
 from kernel.models import Route, Service, Tool
 from kernel.money import NANO_MAX
-from kernel.transactions import insert_new_in_tx, reading, transaction
+from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
 
 AGENT, EXECUTOR = "agent", "executor"
 TARGETS = (AGENT, EXECUTOR)
@@ -112,6 +112,20 @@ def list_routes() -> list[Route]:
 def tools_of(route: Route) -> list[str]:
     """The ids of a route's tools, in their order."""
     return list(json.loads(route.tools_text))
+
+
+@requires_transaction
+def may_call_in_tx(*, account_id: str, tool_id: str) -> bool:
+    """Whether a tool is on a route in use that jobs of this account may run on (C9, D4).
+
+    What no job of an account could call, no agent of it calls directly.
+    """
+    rows = Route.objects.filter(active=True, tools_text__contains=f'"{tool_id}"')
+    found = [row for row in rows if tool_id in tools_of(row)]  # SQLite's LIKE ignores case
+    if any(row.target == EXECUTOR for row in found):
+        return True
+    services = Service.objects.filter(id__in={row.service_id for row in found}, active=True)
+    return services.filter(account_id__in=["", account_id]).exists()
 
 
 def plain_fields(row: Route) -> dict[str, Any]:

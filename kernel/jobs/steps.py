@@ -95,9 +95,12 @@ def _owed_nano(row: Request) -> int:
 
 @reading
 def requester_of(*, job_id: str) -> str:
-    """`<kind>:<id>` of who submitted the job: that one cannot decide about it (C11)."""
+    """`<kind>:<id>` of who submitted the job: that one cannot decide about it (C11).
+
+    '' when nothing says so.
+    """
     first = AuditRow.objects.filter(subject=f"job:{job_id}", sequence=1).first()
-    return f"{first.actor_kind}:{first.actor_id}" if first else "system:unknown"
+    return f"{first.actor_kind}:{first.actor_id}" if first else ""
 
 
 def submission_of_step(*, account_id: str, job_id: str, step: int, body: bytes) -> Submission:

@@ -73,6 +73,12 @@ def make_tool(tool_id: str = "refund", *, url: str = "http://127.0.0.1:9/", **fi
     return row
 
 
+def make_agents_tool(**fields: Any) -> Tool:
+    """The same on a route of everybody: agents call only what jobs of their account could."""
+    make_route("agents", target="executor", tools_text=json.dumps(["refund"]))
+    return make_tool(**fields)
+
+
 def make_route(route_id: str = "refunds", *, target: str = "agent", **fields: Any) -> Route:
     now = clock.db_now()
     tools = json.dumps(["refund"] if target == "agent" else [])

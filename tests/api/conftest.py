@@ -15,7 +15,7 @@ from kernel import clock
 from kernel.access import SCOPES
 from kernel.kernel import Kernel
 from kernel.models import Request
-from tests.api.agents import make_tool, policy
+from tests.api.agents import make_agents_tool, policy
 from tests.support.fixtures import (
     provider,
     provider_process,
@@ -189,12 +189,14 @@ async def desk(shop: ProviderProcess) -> AsyncIterator[Api]:
 @pytest.fixture
 async def auto(desk: Api, tool_server: ToolServer) -> Api:
     """A tool that needs nobody."""
-    await desk.look(lambda: make_tool(url=tool_server.url + "/refund", policy_text=policy("auto")))
+    await desk.look(
+        lambda: make_agents_tool(url=tool_server.url + "/refund", policy_text=policy("auto"))
+    )
     return desk
 
 
 @pytest.fixture
 async def asks(desk: Api, tool_server: ToolServer) -> Api:
     """A tool that asks a person."""
-    await desk.look(lambda: make_tool(url=tool_server.url + "/refund"))
+    await desk.look(lambda: make_agents_tool(url=tool_server.url + "/refund"))
     return desk

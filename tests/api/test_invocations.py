@@ -16,6 +16,7 @@ from tests.api.agents import (
     caller,
     create,
     decide,
+    make_agents_tool,
     make_tool,
     policy,
     receipt,
@@ -126,7 +127,7 @@ async def test_arguments_that_are_missing_or_given_twice_are_refused(auto: Api) 
 
 
 async def test_a_forbidden_call_is_refused(desk: Api) -> None:
-    await desk.look(lambda: make_tool(policy_text=policy("forbidden")))
+    await desk.look(lambda: make_agents_tool(policy_text=policy("forbidden")))
     response = await create(desk)
     assert (response.status_code, error_of(response)["code"]) == (403, "tool_forbidden")
     assert await desk.look(Invocation.objects.count) == 0

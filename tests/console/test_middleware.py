@@ -1,4 +1,4 @@
-"""An open page does not keep a session alive; polls never extend it (console case 44)."""
+"""A session ends when idle and at its age; polls never extend it (console case 44)."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -42,6 +42,15 @@ def test_a_session_without_navigation_ends(client, at):
     at(3600)
     assert client.get("/").status_code == 302
     assert client.get("/").status_code == 302
+
+
+def test_a_session_ends_at_its_age_however_busy_it_is(client, at):
+    with override(session_idle_seconds=3600, session_age_seconds_max=7200):
+        for minute in range(0, 120, 10):
+            at(minute * 60)
+            assert client.get("/").status_code == 200
+        at(7200)
+        assert client.get("/").status_code == 302
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,15 @@
 """Signing in: throttled by name and address, silent about who exists (L2; console case 86)."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
+from django.core.cache import cache
 from django.test import Client
 
-from console.sign_in import Throttle
+from console.throttle import Throttle
+from kernel import clock
 from kernel.conf import override
+from kernel.models import AuditRow, SignInTry
 
 WRONG = {"username": "olga", "password": "wrong"}
 RIGHT = {"username": "olga", "password": "correct horse"}
@@ -74,6 +79,62 @@ def test_no_two_pairs_share_a_count():
     first = Throttle(name="a1", address="27.0.0.1")
     second = Throttle(name="a", address="127.0.0.1")
     assert not set(first._limits) & set(second._limits)
+
+
+def test_the_wait_is_said_in_seconds_and_kept_for_all_processes(monkeypatch):
+    start = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    monkeypatch.setattr(clock, "now", lambda: start)
+    monkeypatch.setattr(clock, "db_now", lambda: start)
+    with override(sign_in_tries_max=3, sign_in_window_seconds=45):
+        for _try in range(3):
+            Client().post("/sign-in", WRONG)
+        cache.clear()  # as another process would find it
+        monkeypatch.setattr(clock, "db_now", lambda: start + timedelta(seconds=25))
+        response = Client().post("/sign-in", RIGHT)
+        assert (response.status_code, response["Retry-After"]) == (429, "20")
+        assert "Try again in 20 s" in response.text
+        monkeypatch.setattr(clock, "db_now", lambda: start + timedelta(seconds=46))
+        assert Client().post("/sign-in", RIGHT).status_code == 302
+
+
+def test_an_ipv6_network_is_one_address():
+    with override(sign_in_tries_max=3):
+        for host in range(1, 4):
+            Client(REMOTE_ADDR=f"2001:db8:1:2::{host}").post("/sign-in", WRONG)
+        assert Client(REMOTE_ADDR="2001:db8:1:2::9").post("/sign-in", RIGHT).status_code == 429
+        assert Client(REMOTE_ADDR="2001:db8:1:3::9").post("/sign-in", RIGHT).status_code == 302
+
+
+def test_one_address_cannot_use_up_a_name_but_a_crowd_of_them_can():
+    with override(sign_in_tries_max=3):
+        for _try in range(40):
+            Client(REMOTE_ADDR="192.0.2.1").post("/sign-in", WRONG)
+        assert Client(REMOTE_ADDR="192.0.2.2").post("/sign-in", RIGHT).status_code == 302
+        for host in range(10, 20):
+            for _try in range(3):
+                Client(REMOTE_ADDR=f"192.0.2.{host}").post("/sign-in", WRONG)
+        assert Client(REMOTE_ADDR="192.0.2.99").post("/sign-in", RIGHT).status_code == 429
+
+
+def test_being_stopped_is_in_the_trail_once_and_only_for_people_who_exist():
+    with override(sign_in_tries_max=3):
+        for _try in range(8):
+            Client().post("/sign-in", WRONG)
+            Client().post("/sign-in", {"username": "nobody", "password": "x"})
+    (row,) = AuditRow.objects.filter(action="sign_in.throttled")
+    assert "127.0.0.1" in row.after_text
+
+
+def test_what_is_counted_is_stored_as_hashes():
+    Client().post("/sign-in", WRONG)
+    assert SignInTry.objects.count() == 3
+    assert "olga" not in str(list(SignInTry.objects.values_list()))
+
+
+def test_a_closed_account_reads_like_a_wrong_password(olga):
+    olga.is_active = False
+    olga.save()
+    assert "Name and password do not match" in Client().post("/sign-in", RIGHT).text
 
 
 def test_the_password_is_never_echoed():

@@ -14,6 +14,7 @@ Lock order inside a block: requests by id, then ledger, then the account row las
 
 import functools
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -28,6 +29,9 @@ from kernel.errors import CommitOutcomeUnknown, KernelError, RetryTransaction
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_kept = threading.local()  # when this thread's connection was last looked at
+# A connection that began a block this long ago is believed to be there still.
+TRUSTED_SECONDS = 1.0
 LOCK_WAIT_CODE = 1205
 CONTENTION_CODES = frozenset({1213, 1205, 1020})
 LOST_CONNECTION_CODES = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 4031})
@@ -114,7 +118,11 @@ def after_commit_in_tx(hook: Callable[[], None]) -> None:
 
     An error of the hook is logged: it must not look like a lost commit.
     """
-    django_transaction.on_commit(hook, robust=True)
+
+    def call_hook() -> None:  # Django logs an error by the name of a function, e.g. no partial
+        hook()
+
+    django_transaction.on_commit(call_hook, robust=True)
 
 
 @requires_transaction
@@ -149,9 +157,18 @@ def reading(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _heal_kept_connection() -> None:
-    """Check a connection that outlives its work; one with CONN_MAX_AGE=0 belongs to its request."""
-    if connection.connection is not None and connection.close_at is None:
-        connection.close_if_unusable_or_obsolete()
+    """Check a connection that outlives its work; one with CONN_MAX_AGE=0 belongs to its request.
+
+    One that answered a moment ago is not asked again: if it broke since, BEGIN says so, and nothing
+    was sent yet.
+    """
+    if connection.connection is None or connection.close_at is not None:
+        return
+    connection.close_if_unusable_or_obsolete()
+    now = time.monotonic()
+    if now - getattr(_kept, "used_at", 0.0) < TRUSTED_SECONDS:
+        connection.health_check_done = True
+    _kept.used_at = now
 
 
 def _tries_max(error: BaseException) -> int:

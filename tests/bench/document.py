@@ -1,6 +1,17 @@
 """docs/benchmarks.md: a head and one section per part; a new measurement replaces its section."""
 
-ORDER = ("gateway", "streams", "settlement", "pages", "decisions", "approvals", "start")
+ORDER = (
+    "gateway",
+    "streams",
+    "settlement",
+    "pages",
+    "decisions",
+    "approvals",
+    "claims",
+    "delivery",
+    "letters",
+    "start",
+)
 HEAD = """# Benchmarks
 
 Written by `make bench`. Each section is one run: everything compared in it was measured side by

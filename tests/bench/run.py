@@ -10,9 +10,14 @@ django.setup()
 from django.db import connections  # noqa: E402  - Django must be set up first
 
 from tests.bench import (  # noqa: E402
+    bulk,
+    claims,
     desk,
     gateway,
+    letters,
     pages,
+    peers,
+    post_report,
     report,
     settlement,
     start,
@@ -45,6 +50,8 @@ class Size:
     queued: int = 50_000
     approvals: int = 200_000
     few_approvals: int = 2000
+    dead_letters: int = 100_000
+    replayed: int = 90_000
 
 
 WHOLE = Size()
@@ -65,11 +72,14 @@ QUICK = Size(
     waiting=3000,
     queued=10_000,
     approvals=20_000,
+    dead_letters=3000,
+    replayed=2500,
 )
 QUICK_ROWS = 20_000
 QUICK_LEAVES_OUT = (
     f"Quick: {QUICK_ROWS:,} requests instead of 1,000,000 in the table, {QUICK.approvals:,}"
-    f" approvals instead of {WHOLE.approvals:,}, {QUICK.streams} streams instead of 1,000, one"
+    f" approvals instead of {WHOLE.approvals:,}, {QUICK.replayed:,} replays instead of"
+    f" {WHOLE.replayed:,}, {QUICK.streams} streams instead of 1,000, one"
     " round of each measurement, one start on the embedded file only, no provider that takes"
     " 100 ms, no look at the noise. Nothing is written."
 )
@@ -104,7 +114,6 @@ def sections(server: Server, *, quick: bool, rows: int, only: str) -> Iterator[t
                 times=size.decisions,
                 steps=size.steps,
                 waiting=size.waiting,
-                queued=size.queued,
             )
         ),
         "approvals": lambda: work_report.approvals_text(
@@ -114,6 +123,16 @@ def sections(server: Server, *, quick: bool, rows: int, only: str) -> Iterator[t
                 small=size.few_approvals,
                 times=size.page_times,
             )
+        ),
+        "claims": lambda: post_report.claims_text(
+            claims.measure(server, seconds=size.work_seconds, queued=size.queued)
+        ),
+        "delivery": lambda: post_report.delivery_text(
+            peers.measure(server),
+            bulk.measure(server, count=size.dead_letters, items=size.replayed),
+        ),
+        "letters": lambda: post_report.letters_text(
+            letters.measure(server, count=rows, small=size.small_rows, times=size.page_times)
         ),
     }
     for name, part in parts.items():

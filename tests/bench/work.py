@@ -1,4 +1,4 @@
-"""Decisions over HTTP and in the console, steps of an agent, claims: on a private server."""
+"""Decisions over HTTP and in the console, steps of an agent: on a private server."""
 
 import asyncio
 import itertools
@@ -6,11 +6,9 @@ import json
 import re
 import secrets
 import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import connection
@@ -33,8 +31,7 @@ from tests.support.product import look_apart, running_kernel
 
 STORE = DatabaseStore()
 CLIENTS = (1, 8)
-CLAIMERS, CLAIM_ROWS = 8, (1, 8)
-DECISION_MS_MAX, STEP_MS_MAX, CLAIMS_PER_SECOND_MIN = 25, 8, 400
+DECISION_MS_MAX, STEP_MS_MAX = 25, 8
 PETRA = Actor("user", "petra")
 AUDIT_ID = re.compile(r"aud_[0-9a-f]{32}")
 
@@ -75,35 +72,20 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
-    """Claims of so many jobs each by CLAIMERS threads."""
-
-    limit: int
-    seconds: float
-    spans_ms: list[float]
-    jobs: int
-    cpu_ms: float
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     """The whole part."""
 
     http: list[Decided]
     ways: dict[str, Timed]
     steps: Steps
-    claims: list[Claims]
 
 
-def measure(
-    server: Server, *, seconds: float, times: int, steps: int, waiting: int, queued: int
-) -> Result:
+def measure(server: Server, *, seconds: float, times: int, steps: int, waiting: int) -> Result:
     """Each on a schema of its own. `seconds` per load, `times` decisions in process per way."""
     return Result(
         http=_over_http(server, seconds=seconds, waiting=waiting),
         ways=_in_process(server, times=times),
         steps=_steps(server, count=steps),
-        claims=_claims(server, seconds=seconds, queued=queued),
     )
 
 
@@ -318,56 +300,3 @@ def _status(server: Server) -> dict[str, int]:
     found = {name: int(value) for name, value in cursor.fetchall()}
     one.close()
     return found
-
-
-# --- claims -----------------------------------------------------------------------------------
-
-
-def _claims(server: Server, *, seconds: float, queued: int) -> list[Claims]:
-    found = []
-    for limit in CLAIM_ROWS:
-        with rows.migrated(server):
-            work_rows.desk()
-            work_rows.queued(count=queued)
-            found.append(_claim_together(limit=limit, seconds=seconds))
-            connection.close()
-    return found
-
-
-def _claim_together(*, limit: int, seconds: float) -> Claims:
-    """CLAIMERS threads claim until time is up; no job may be taken twice."""
-    spans: list[float] = []
-    taken: list[str] = []
-    failures: list[BaseException] = []
-    started = time.perf_counter()
-
-    def work(owner: str) -> None:
-        try:
-            for span, ids in _claimed(owner, limit=limit, until=started + seconds):
-                spans.append(span)
-                taken.extend(ids)
-        except BaseException as error:
-            failures.append(error)
-            raise
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=work, args=(f"wrk_{n}",)) for n in range(CLAIMERS)]
-    cpu = time.process_time()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    took, cpu = time.perf_counter() - started, time.process_time() - cpu
-    running = Job.objects.filter(state=JobState.RUNNING, fence_token=1, attempts=1).count()
-    if failures or len(set(taken)) != len(taken) or running != len(taken):
-        raise RuntimeError(f"{len(taken)} claimed, {running} running, {len(failures)} failed")
-    return Claims(limit, took, spans, len(taken), cpu / len(spans) * 1000)
-
-
-def _claimed(owner: str, *, limit: int, until: float) -> Iterator[tuple[float, list[Any]]]:
-    while (began := time.perf_counter()) < until:
-        jobs = STORE.claim(owner=owner, target="agent", limit=limit)
-        if not jobs:
-            raise RuntimeError("the queue is empty: nothing is measured any more")
-        yield (time.perf_counter() - began) * 1000, [job.id for job in jobs]

@@ -7,7 +7,7 @@ from tests.bench.report import spans, verdict
 
 
 def decisions_text(got: work.Result) -> str:
-    """Decisions by each way, an agent's steps, claims."""
+    """Decisions by each way, an agent's steps."""
     lines = ["## Decisions", ""]
     for each in got.http:
         lines.append(_ms(f"Decision over HTTP, p95, {each.clients} at once", _p95(each.load.calls)))
@@ -18,18 +18,7 @@ def decisions_text(got: work.Result) -> str:
             "Own part of an agent's step, p50", f"{step_max} ms", f"{own:.1f} ms", own <= step_max
         )
     )
-    least = work.CLAIMS_PER_SECOND_MIN
-    one = next(each for each in got.claims if each.limit == 1)
-    rate = len(one.spans_ms) / one.seconds
-    lines.append(
-        verdict(
-            f"Claims of one job per second, {work.CLAIMERS} workers",
-            f"{least}",
-            f"{rate:,.0f}",
-            rate >= least,
-        )
-    )
-    return "\n".join([*lines, "", *_decided(got), "", _steps(got.steps), "", *_claims(got)]) + "\n"
+    return "\n".join([*lines, "", *_decided(got), "", _steps(got.steps)]) + "\n"
 
 
 def _ms(what: str, measured: float) -> str:
@@ -77,21 +66,6 @@ def _steps(got: work.Steps) -> str:
         f" {got.own_ms:.1f} ms (p50) are the product's. A step takes {got.commits:.1f} commits,"
         f" {got.statements:.0f} statements and {got.cpu_ms:.1f} ms of the process's processor time."
     )
-
-
-def _claims(got: work.Result) -> list[str]:
-    lines = [
-        f"Claims by {work.CLAIMERS} threads of one process from one queue; no job is taken twice.",
-        "",
-        "| jobs per claim | claims/s | jobs/s | best | p50 | p95 | CPU per claim |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for each in got.claims:
-        lines.append(
-            f"| {each.limit} | {len(each.spans_ms) / each.seconds:,.0f}"
-            f" | {each.jobs / each.seconds:,.0f} | {_times(each.spans_ms)} | {each.cpu_ms:.1f} ms |"
-        )
-    return lines
 
 
 def approvals_text(got: desk.Result) -> str:

@@ -117,6 +117,23 @@ class PostRoom:
                 attempt(name, GONE)
         return str(self.letters(name)[0]["id"])
 
+    def dead_letters(self, count: int) -> None:
+        """So many more of the same error for the same receiver, copied inside the server."""
+        one = self.letter(self.dead_letter())
+        columns = [name for name in one if name not in ("id", "replay_identity", "created_at")]
+        names = ", ".join(columns)
+        self.house.rows(
+            f"INSERT INTO bz_delivery_dlq (id, replay_identity, created_at, {names})"
+            " WITH RECURSIVE n (n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM n WHERE n < %s)"
+            " SELECT CONCAT('dlq_copy', LPAD(n, 6, '0')), CONCAT('replay.dlq_copy', LPAD(n, 6,"
+            f" '0')), created_at - INTERVAL n SECOND, {names} FROM n, bz_delivery_dlq"
+            " WHERE id = %s",
+            count,
+            one["id"],
+        )
+        self.house.rows("UPDATE bz_dlq_groups SET total_count = %s, open_count = %s", count, count)
+        self.house.rows("COMMIT")
+
     def executor_ends(self, name: str, *, delivered: bool) -> None:
         """The executor takes the child of this notification and reports."""
         with self.house.office():

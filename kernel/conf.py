@@ -108,6 +108,15 @@ SETTINGS: dict[str, Setting] = {
     "operation_items_per_second_count": Setting(500, 1, 100_000, "items per second, unless told"),
     "operation_interval_seconds": Setting(1, 1, 60, "between two looks for running operations"),
     "operation_lease_seconds": Setting(30, 5, 600, "a process owns an operation this long"),
+    # audit and retention (M2, A17); what stays for good: docs/retention.md
+    "audit_copy_interval_seconds": Setting(10, 1, 3600, "between two looks for rows to copy"),
+    "audit_copy_lag_seconds": Setting(60, 0, 3600, "a younger row waits: others may commit late"),
+    "audit_copy_page_rows": Setting(500, 1, 5000, "rows appended and fsynced at once"),
+    "audit_copy_file_bytes_max": Setting(256 * MIB, KIB, 64 * 1024 * MIB, "then a new file begins"),
+    "job_retention_days": Setting(90, 1, 3650, "input and result of an ended job are kept"),
+    "attempt_retention_days": Setting(90, 1, 3650, "attempts at an ended notification are kept"),
+    "dead_letter_retention_days": Setting(90, 1, 3650, "a resolved dead letter's content is kept"),
+    "export_retention_days": Setting(7, 1, 3650, "the file of an export is kept"),
     # lifecycle and process (G)
     "close_budget_seconds": Setting(30, 1, 600, "the one shared deadline of close()"),
     "database_threads": Setting(4, 1, 16, "threads that touch the database (SQLite: always 1)"),
@@ -128,6 +137,11 @@ SETTINGS: dict[str, Setting] = {
     "check_offenders_max": Setting(20, 1, 1000, "offenders named per invariant"),
     "check_sample_rows": Setting(200, 1, 100_000, "newest rows that are looked into"),
     "check_sample_bytes_max": Setting(64 * MIB, KIB, 4096 * MIB, "bodies hashed again, in total"),
+    # the doctor
+    "clock_skew_seconds_warn": Setting(2, 1, 60, "host against database, then a warning"),
+    "clock_skew_seconds_max": Setting(30, 2, 300, "then a failure: one-time codes stop working"),
+    "disk_free_mib_warn": Setting(2048, 1, 10**7, "less room for var/ is a warning"),
+    "disk_free_mib_min": Setting(256, 1, 10**7, "less room for var/ is a failure"),
     # console (L)
     "list_page_rows": Setting(50, 1, 200, "rows of one list page"),
     "count_cap": Setting(10_000, 100, 1_000_000, "exact counts stop here"),

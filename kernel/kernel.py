@@ -12,6 +12,7 @@ from kernel.access.signing_keys import purge_receipts
 from kernel.access.tokens import Caller, authenticate
 from kernel.approvals.continuations import Answer, continuation_page, decide_and_carry
 from kernel.approvals.decisions import Decision, expire_page
+from kernel.audit.export import AuditCopy, copy_from_environment
 from kernel.conf import conf
 from kernel.delivery.channels import channels_of
 from kernel.delivery.dispatcher import Dispatcher
@@ -23,13 +24,14 @@ from kernel.jobs.recovery import recovery_page
 from kernel.jobs.submissions import submit_job
 from kernel.jobs.worker import Worker
 from kernel.operations import Operations
+from kernel.retention import BODIES, POLICIES, pass_name
 from kernel.runtime import Background, Database, Pass
 from kernel.runtime.background import PRODUCERS
-from kernel.runtime.maintenance import Progress
+from kernel.runtime.maintenance import PageReport, Progress
 from kernel.state import DatabaseStore, JobRecord, RuntimeStateStore
 from kernel.transactions import transaction
 from kernel.usage.gateway import Gateway
-from kernel.usage.recovery import expire_leases, purge_bodies
+from kernel.usage.recovery import expire_leases
 from kernel.usage.settlement import settlement_page
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,17 @@ log = logging.getLogger(__name__)
 def record_pass_asked(*, name: str, actor: audit.Actor) -> None:
     """Audit that somebody asked for a pass now. AlreadyDone for a form that was sent before."""
     audit.append_in_tx(actor=actor, action="pass.run", kind="pass", object_id=name)
+
+
+def audit_copy_page(copy: AuditCopy) -> Any:
+    """A page of the pass that copies the audit to a file (M2)."""
+
+    def page(*, cursor: Any = None, limit: int) -> PageReport:
+        count = copy.copy_next(limit=limit)
+        more = count if count == limit else None
+        return PageReport(scanned=count, settled=count, cursor=more)
+
+    return page
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +133,6 @@ class Kernel:
         self.recovery = self._pass(
             "recovery", expire_leases, conf.recovery_interval_seconds, conf.recovery_page_rows
         )
-        self.purge = self._pass(
-            "purge", purge_bodies, conf.purge_interval_seconds, conf.recovery_page_rows
-        )
         self.continuations = self._pass(
             "continuations",
             continuation_page(store=self.store),
@@ -157,7 +167,17 @@ class Kernel:
             conf.operation_interval_seconds,
             conf.operation_page_rows,
         )
-        self.passes = (
+        purges = {
+            policy.kind: self._pass(
+                pass_name(policy),
+                policy.run,
+                conf.purge_interval_seconds,
+                conf.recovery_page_rows,
+            )
+            for policy in POLICIES
+        }
+        self.purge = purges.pop(BODIES)
+        self.passes: tuple[Pass, ...] = (
             self.recovery,
             self.settlement,
             self.purge,
@@ -167,7 +187,17 @@ class Kernel:
             self.notification_recovery,
             self.operation_work,
             self.receipts,
+            *purges.values(),
         )
+        if (copy := copy_from_environment()) is not None:
+            self.passes += (
+                self._pass(
+                    "audit_copy",
+                    audit_copy_page(copy),
+                    conf.audit_copy_interval_seconds,
+                    conf.audit_copy_page_rows,
+                ),
+            )
 
     async def _check_schema(self) -> None:
         found = await self.database.in_tx(schema.state)

@@ -83,6 +83,7 @@ def whole_job_document(
         **shown,
         "input": plain(job.input_text),
         "result": plain(job.result_text),
+        "content_purged": not job.input_text,
         "approvals": [
             {
                 "approval_id": row.id,

@@ -4,13 +4,12 @@ from kernel.audit.trail import (
     SYSTEM,
     Actor,
     AlreadyDone,
-    ChainFault,
     append_all_in_tx,
     append_in_tx,
     length,
     refuse_repeat_in_tx,
-    verify,
 )
+from kernel.audit.verification import ChainFault, compare, heads, verify
 
 __all__ = [
     "SYSTEM",
@@ -19,6 +18,8 @@ __all__ = [
     "ChainFault",
     "append_all_in_tx",
     "append_in_tx",
+    "compare",
+    "heads",
     "length",
     "refuse_repeat_in_tx",
     "verify",

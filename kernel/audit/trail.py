@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,15 +43,6 @@ class AlreadyDone(Conflict):
 
 
 SYSTEM = Actor("system", "maintenance")
-
-
-@dataclass(frozen=True, slots=True)
-class ChainFault:
-    """One finding of `verify`: the subject, the sequence number and what does not fit."""
-
-    subject: str
-    sequence: int
-    what: str
 
 
 @requires_transaction
@@ -182,29 +173,6 @@ def digest(row: AuditRow) -> str:
         raw = part.encode()
         total.update(str(len(raw)).encode() + b":" + raw)
     return total.hexdigest()
-
-
-@reading
-def verify(*, subject_prefix: str = "") -> list[ChainFault]:
-    """Walk every chain; returns what was edited, removed or reordered. A cut tail does not show."""
-    return list(_faults(subject_prefix))
-
-
-def _faults(subject_prefix: str) -> Iterator[ChainFault]:
-    rows = AuditRow.objects.order_by("subject", "sequence")
-    if subject_prefix:
-        rows = rows.filter(subject__startswith=subject_prefix)
-    subject, previous, expected = "", GENESIS, 1
-    for row in rows.iterator(chunk_size=500):
-        if row.subject != subject:
-            subject, previous, expected = row.subject, GENESIS, 1
-        if row.sequence != expected:
-            yield ChainFault(subject, row.sequence, f"expected row {expected}")
-        elif row.previous_sha256 != previous:
-            yield ChainFault(subject, row.sequence, "does not follow the row before it")
-        if digest(row) != row.sha256:
-            yield ChainFault(subject, row.sequence, "was edited")
-        previous, expected = row.sha256, row.sequence + 1
 
 
 def _reason(text: str) -> str:

@@ -5,11 +5,13 @@ They hold for what was published since migration 0069; older rows have no attemp
 
 import json
 
+from kernel import schema
 from kernel.checks import Find, Invariant, Offender, either, select, since
 from kernel.conf import conf
 from kernel.delivery.dead_letters import EXECUTOR, IDENTITY
+from kernel.errors import Unavailable
 from kernel.models import DeadLetterReplay, JobMarkers
-from kernel.schema import DELIVERY, REPLAY
+from kernel.schema import DELIVERY, REPLAY, RETENTION
 
 # Published when attempts had no rows yet.
 _SINCE_0069 = (
@@ -50,6 +52,20 @@ _ITEMS = (
 
 def _of_delivery(text: str) -> Find:
     return since((REPLAY, DELIVERY), select(text))
+
+
+def _of_attempts(text: str) -> Find:
+    """`text` ends with its conditions; what retention has purged has no attempts to count."""
+    whole, kept = _of_delivery(text), _of_delivery(f"{text} AND n.attempts_purged_at IS NULL")
+
+    def find(limit: int) -> list[Offender]:
+        try:
+            schema.require(RETENTION)
+        except Unavailable:
+            return whole(limit)
+        return kept(limit)
+
+    return find
 
 
 def _foreign_markers(limit: int) -> list[Offender]:
@@ -111,7 +127,7 @@ DELIVERIES: tuple[Invariant, ...] = (
         "The attempts at a notification are numbered 1 to n; it counts all of them, and those that"
         " may have arrived.",
         "F1, F2",
-        _of_delivery(
+        _of_attempts(
             "SELECT n.id, n.attempts, n.unknown_attempts, a.n AS found, a.top, a.unknown_n"
             f" FROM bz_notifications n LEFT JOIN {_ATTEMPTS} a ON a.notification_id = n.id"
             f" WHERE {_SINCE_0069} AND (n.attempts <> COALESCE(a.n, 0)"
@@ -124,7 +140,7 @@ DELIVERIES: tuple[Invariant, ...] = (
         "what_is_delivered_arrived",
         "A notification is delivered when one of its attempts was, and only then.",
         "F2, F7",
-        _of_delivery(
+        _of_attempts(
             "SELECT n.id, n.state, a.delivered FROM bz_notifications n"
             f" LEFT JOIN {_ATTEMPTS} a ON a.notification_id = n.id"
             f" WHERE {_SINCE_0069}"
@@ -137,7 +153,7 @@ DELIVERIES: tuple[Invariant, ...] = (
         "A dead notification has one dead letter and a living one none; a child of an executor has"
         " one for each of its failures.",
         "F3, F6",
-        _of_delivery(
+        _of_attempts(
             "SELECT n.id, n.state, n.attempts, d.n AS letters FROM bz_notifications n"
             f" LEFT JOIN {_LETTERS} d ON d.notification_id = n.id"
             f" LEFT JOIN {_ATTEMPTS} a ON a.notification_id = n.id"

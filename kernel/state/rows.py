@@ -1,14 +1,15 @@
 """One job row: locked, moved by compare-and-set, rendered as a record (D1)."""
 
+import hashlib
 import json
 from dataclasses import fields
 from typing import Any
 
-from kernel import clock
-from kernel.errors import KernelError, LostRace, NotFound
-from kernel.models import Job, JobMarkers
+from kernel import clock, schema
+from kernel.errors import KernelError, LostRace, NotFound, Unavailable
+from kernel.models import Job, JobMarkers, JobPurge
 from kernel.runtime.wake import JOBS, wake_after_commit_in_tx
-from kernel.state.protocol import Fence, JobRecord
+from kernel.state.protocol import Fence, JobRecord, NewJob
 from kernel.states import JobState
 from kernel.transactions import requires_transaction
 
@@ -79,6 +80,24 @@ def queued_now() -> dict[str, Any]:
 def is_held_by(row: Job, fence: Fence) -> bool:
     """Whether this very claim was the row's last one."""
     return (row.owner, row.fence_token) == (fence.owner, fence.token)
+
+
+@requires_transaction
+def is_repeat_in_tx(found: Job, job: NewJob) -> bool:
+    """Whether a submission asks for the very job that has its identity.
+
+    A purged input is known by its sha256: a repeat finds its job, another content is refused.
+    """
+    if found.route_id != job.route_id:
+        return False
+    if found.input_text or not job.input_text:
+        return found.input_text == job.input_text
+    try:
+        schema.require(schema.RETENTION)
+    except Unavailable:
+        return False  # nothing was purged either
+    kept = JobPurge.objects.values_list("input_sha256", flat=True).get(id=found.id)
+    return kept == hashlib.sha256(job.input_text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def record(row: Job) -> JobRecord:

@@ -61,6 +61,10 @@ async def test_the_first_tick_starts_every_pass_and_later_ones_wait(kernel_db: N
             "notification_recovery",
             "operations",
             "receipts",
+            "purge_jobs",
+            "purge_attempts",
+            "purge_dead_letters",
+            "purge_exports",
         }
         assert all(row.owner == kernel.owner and not row.running for row in rows.values())
         await kernel.tick()

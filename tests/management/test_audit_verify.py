@@ -1,10 +1,17 @@
-"""manage.py audit_verify: an edit, a gap and a changed order are found (M2)."""
+"""manage.py audit_verify: an edit, a gap, a changed order and a cut tail are found (M2)."""
 
+import io
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from kernel import usage
+from kernel import audit, usage
+from kernel.audit import verification
+from kernel.audit.export import AuditCopy
+from kernel.audit.trail import digest
+from kernel.conf import override
+from kernel.management.progress import ProgressBar
 from kernel.models import AuditRow
 from tests.management.running import done, run
 from tests.support import lives
@@ -70,3 +77,61 @@ def test_the_subjects_can_be_narrowed() -> None:
     change(2, reason="another reason")
     assert run("audit_verify", "--subject", "account:acme").code == 1
     done("audit_verify", "--subject", "account:zeta")
+
+
+# --- against what is kept elsewhere ---------------------------------------------------------------
+
+
+def test_a_cut_tail_shows_against_kept_heads_only(tmp_path: Path) -> None:
+    heads = tmp_path / "heads.jsonl"
+    assert "The heads of 2 audit chains" in done("audit_head", str(heads)).out
+    assert "Every audit chain fits." in done("audit_verify", "--against", str(heads)).out
+    acme(4).delete()
+    done("audit_verify")
+    answer = run("audit_verify", "--against", str(heads))
+    assert answer.code == 1
+    assert "account:acme row 4: is gone" in answer.out and "in 1 audit chains" in answer.error
+    assert run("audit_head", str(heads)).code == 1, "kept heads are not replaced"
+
+
+def test_a_chain_that_was_written_anew_shows_against_kept_lines(tmp_path: Path) -> None:
+    kept = AuditCopy(tmp_path / "audit.jsonl")
+    with override(audit_copy_lag_seconds=0):
+        assert kept.copy_next(limit=100) == 5
+    row = acme(4)
+    row.reason = "forged"
+    AuditRow.objects.filter(id=row.id).update(reason="forged", sha256=digest(row))
+    done("audit_verify")
+    answer = run("audit_verify", "--against", str(kept.path))
+    assert answer.code == 1 and "account:acme row 4: is another row than was kept" in answer.out
+    kept.path.write_bytes(kept.path.read_bytes() + b'{"torn')
+    assert run("audit_verify", "--against", str(kept.path)).code == 1
+
+
+@pytest.mark.parametrize("text", [b"{}\n", b"[1]\n", b"\xff\n"])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "x").write_bytes(text)
+    for name in ("x", "none"):
+        answer = run("audit_verify", "--against", str(tmp_path / name))
+        assert answer.code == 1 and "Every audit chain fits." not in answer.out
+
+
+def test_chains_longer_than_a_page_are_walked_with_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verification, "PAGE_ROWS", 2)
+    ticks: list[int] = []
+    assert list(audit.verify(tick=ticks.append)) == []
+    assert ticks == [2, 2, 1]
+    assert len(list(audit.heads())) == 2
+    stream = Terminal()
+    with ProgressBar("Rows", 5, stream=stream) as bar:
+        bar.add(5)
+    assert "5 of 5 100%" in stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    """A stream that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True

@@ -55,7 +55,7 @@ def submit(*, job: NewJob, actor: audit.Actor) -> tuple[JobRecord, bool]:
     """
     found = Job.objects.filter(account_id=job.account_id, request_id=job.request_id).first()
     if found is not None:
-        if (found.route_id, found.input_text) != (job.route_id, job.input_text):
+        if not rows.is_repeat_in_tx(found, job):
             raise notes.other_content(found)
         return rows.record(found), False
     now = clock.db_now()

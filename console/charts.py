@@ -1,6 +1,6 @@
-"""Small pictures as SVG numbers: a sparkline's path, a meter's parts. No inline style."""
+"""Pictures as SVG numbers: a sparkline, the parts of a meter, bars over time. No inline style."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT, PADDING = 120, 28, 2
@@ -50,3 +50,90 @@ def meter_parts(parts: Sequence[tuple[str, int]], *, whole: int) -> list[MeterPa
             found.append(MeterPart(tone, f"{start:.2f}%", f"{width:.2f}%"))
         start += width
     return found
+
+
+BAR_HEIGHT, BAR_SLOT, BAR_WIDTH = 96, 10, 8  # of a bar chart's own square units
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One kind of bar: its word, its tone and one whole number a bucket."""
+
+    label: str
+    tone: str
+    values: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One rectangle, with the sentence that a pointer shows."""
+
+    x: int
+    y: str
+    height: str
+    tone: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Stacked bars over time and the numbers they stand for; `show` words one number.
+
+    `buckets` name the stretches of time from old to new, `note` says what is counted.
+    """
+
+    title: str
+    note: str
+    buckets: Sequence[str]
+    series: Sequence[Series]
+    show: Callable[[int], str]
+
+    @property
+    def sums(self) -> list[int]:
+        """The height of each stack."""
+        return [sum(values) for values in zip(*(one.values for one in self.series), strict=True)]
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self.sums)
+
+    @property
+    def top(self) -> str:
+        """The highest stack in words: the scale of the picture."""
+        return self.show(max(self.sums, default=0))
+
+    @property
+    def width(self) -> int:
+        return len(self.buckets) * BAR_SLOT
+
+    @property
+    def bars(self) -> list[Bar]:
+        """The rectangles; a value above zero is always visible."""
+        highest, found = max(self.sums, default=0) or 1, []
+        for place, bucket in enumerate(self.buckets):
+            floor = float(BAR_HEIGHT)
+            for one in self.series:
+                value = one.values[place]
+                if value <= 0:
+                    continue
+                height = max(value / highest * BAR_HEIGHT, 1.5)
+                floor -= height
+                title = f"{bucket}: {one.label} {self.show(value)}"
+                x = place * BAR_SLOT + (BAR_SLOT - BAR_WIDTH) // 2
+                found.append(Bar(x, f"{max(floor, 0):.1f}", f"{height:.1f}", one.tone, title))
+        return found
+
+    @property
+    def rows(self) -> list[tuple[str, list[str]]]:
+        """The table beside the picture, newest first: bucket, then each series' number."""
+        return [
+            (bucket, [self.show(one.values[place]) for one in self.series])
+            for place, bucket in reversed(list(enumerate(self.buckets)))
+            if any(one.values[place] for one in self.series)
+        ]
+
+    @property
+    def label(self) -> str:
+        """What the picture shows, for who does not see it."""
+        sums = [f"{one.label} {self.show(sum(one.values))}" for one in self.series]
+        return f"{self.title}. {', '.join(sums)}."

@@ -11,7 +11,7 @@ from structlog.contextvars import bound_contextvars
 
 from console import proofs
 from console.migrated import unavailable_without
-from console.preferences import zone_of
+from console.preferences import remember_zone, zone_of
 from kernel import clock, schema
 from kernel.access.sign_ins import ADDRESS, AGENT, SEEN_AT, STARTED_AT
 from kernel.conf import conf
@@ -92,4 +92,6 @@ class ZoneMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         with timezone.override(ZoneInfo(zone_of(request) or settings.TIME_ZONE)):
-            return self.get_response(request)
+            response = self.get_response(request)
+        remember_zone(request, response)
+        return response

@@ -1,14 +1,19 @@
-"""A person's taste, kept in cookies, rendered by the server: theme, single-key shortcuts, zone."""
+"""A person's taste, rendered by the server: theme and keys per browser, zone and views per person.
+
+Theme and shortcuts live in cookies. The zone lives in the person's row (migration 0072) and is
+repeated in a cookie that names the person, so that a page asks the row once per browser.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
 from zoneinfo import available_timezones
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
-from django.views.decorators.http import require_POST
+from django.http import HttpRequest, HttpResponseBase
 
-from console.access import local_path, needs
+from console.migrated import is_migrated
+from kernel.access.preferences import Taste, taste_of
+from kernel.schema import PREFERENCES
 
 THEMES = ("auto", "light", "dark")
 KEYS = ("on", "off")
@@ -31,10 +36,36 @@ def zones() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
+def taste(request: HttpRequest) -> Taste:
+    """What the signed-in person keeps; read once per request. The empty one for strangers."""
+    known: Taste | None = getattr(request, "_taste", None)
+    if known is None:
+        person_id = getattr(getattr(request, "user", None), "pk", None)
+        known = Taste()
+        if person_id is not None and is_migrated(PREFERENCES):
+            known = taste_of(person_id=person_id)
+        request._taste = known  # type: ignore[attr-defined]  # ours, read above
+    return known
+
+
 def zone_of(request: HttpRequest) -> str:
     """The chosen zone, '' when none (or none that exists) is chosen."""
-    zone = request.COOKIES.get(COOKIES["zone"], "")
+    owner, _colon, zone = request.COOKIES.get(COOKIES["zone"], "").partition(":")
+    person_id = getattr(getattr(request, "user", None), "pk", None)
+    if person_id is None:
+        return ""
+    if owner != str(person_id):
+        zone = taste(request).zone
     return zone if zone in zones() else ""
+
+
+def remember_zone(request: HttpRequest, response: HttpResponseBase) -> None:
+    """Repeats the person's zone in a cookie where this browser does not know it yet."""
+    if getattr(request, "_taste", None) is None or request.user.pk is None:
+        return
+    known = f"{request.user.pk}:{taste(request).zone}"
+    if COOKIES["zone"] not in response.cookies and request.COOKIES.get(COOKIES["zone"]) != known:
+        set_cookie(request, response, "zone", known)
 
 
 def preferences_of(request: HttpRequest) -> Preferences:
@@ -48,23 +79,12 @@ def preferences_of(request: HttpRequest) -> Preferences:
     )
 
 
-@needs("view")
-@require_POST
-def save(request: HttpRequest) -> HttpResponse:
-    """POST theme, keys or zone (any of them); answers 303 back to the page. 400 on other values."""
-    allowed = {"theme": frozenset(THEMES), "keys": frozenset(KEYS), "zone": zones() | {""}}
-    chosen = {name: request.POST[name] for name in allowed if name in request.POST}
-    if not chosen or any(value not in allowed[name] for name, value in chosen.items()):
-        return HttpResponseBadRequest("theme, keys or zone", content_type="text/plain")
-    back = local_path(request, request.headers.get("Referer", "/"))
-    response = HttpResponseRedirect(back)
-    response.status_code = 303
-    for name, value in chosen.items():
-        response.set_cookie(
-            COOKIES[name],
-            value,
-            max_age=COOKIE_SECONDS,
-            secure=request.is_secure(),
-            samesite="Lax",  # the theme switch works without a round trip: the script sets it, too
-        )
-    return response
+def set_cookie(request: HttpRequest, response: HttpResponseBase, name: str, value: str) -> None:
+    """Keep one preference in this browser for COOKIE_SECONDS."""
+    response.set_cookie(
+        COOKIES[name],
+        value,
+        max_age=COOKIE_SECONDS,
+        secure=request.is_secure(),
+        samesite="Lax",  # the theme switch works without a round trip: the script sets it, too
+    )

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from console import oidc, preferences, sign_in
+from console import oidc, sign_in
 from console.admin import raw_rows
 from console.oidc_settings import PROVIDER
 from console.queries.approvals import DECIDED, EXPIRED
@@ -22,6 +22,7 @@ from console.views import (
     notifications,
     operations,
     plans,
+    preferences,
     reconciliation,
     requests,
     routes,
@@ -54,7 +55,9 @@ urlpatterns = [
     path("you/sign-ins/<str:sign_in_id>/end/", you.sign_in_end, name="you-sign-in-end"),
     path("you/sso/link/", oidc.link, name="sso-link"),
     path("you/sso/unlink/", oidc.unlink, name="sso-unlink"),
-    path("preferences/", preferences.save, name="preferences"),
+    path("preferences/", preferences.preferences, name="preferences"),
+    path("preferences/views/new/", preferences.view_new, name="view-new"),
+    path("preferences/views/change/", preferences.view_change, name="view-change"),
     path("go-to/", system.go_to, name="go-to"),
     path("requests/", requests.index, name="requests"),
     path("requests/<str:request_id>/", requests.detail, name="request"),

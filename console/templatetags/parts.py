@@ -9,13 +9,16 @@ from django.template import Context
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString, mark_safe
 
 from console import charts
 from console.access import Ability, ability
 from console.bodies import BodyView
 from console.filters import Chosen
+from console.navigation import address_of
 from console.paging import IdPage
+from console.preferences import taste
 from console.responses import Problem, new_form_key
 from console.templatetags.values import icon
 from console.timeline import Step, place
@@ -213,6 +216,12 @@ def meter(label: str, whole: int, **parts: int) -> SafeString:
     )
 
 
+@register.inclusion_tag("console/parts/chart.html")
+def chart(chart: charts.Chart, name: str) -> dict[str, Any]:
+    """{% chart outcomes "outcomes" %}: bars over time and their table; `name` is the id."""
+    return {"chart": chart, "name": name}
+
+
 @register.inclusion_tag("console/parts/progress.html")
 def progress(done: int, total: int, label: str | Promise) -> dict[str, Any]:
     """{% progress done total _("…") %}: a bar with its numbers; total 0 = extent not known yet."""
@@ -237,12 +246,37 @@ def body(
 @register.inclusion_tag("console/parts/filters.html", takes_context=True)
 def filters(context: Context, chosen: Chosen, target: str = "") -> dict[str, Any]:
     """{% filters chosen target="#list" %}: the filter bar and its chips; a plain GET form."""
+    moments = [one for one in chosen.fields if one.filter.kind == "moment"]
     return {
-        "chosen": chosen,
+        "fields": [one for one in chosen.fields if one.filter.kind != "moment"],
+        "moments": moments,
+        "is_timed": any(one.value for one in moments),
         "target": target,
         "action": context["request"].path,
         "zone": timezone.get_current_timezone_name(),
     }
+
+
+@register.inclusion_tag("console/parts/chips.html", takes_context=True)
+def chips(context: Context, chosen: Chosen) -> dict[str, Any]:
+    """{% chips chosen %}: the person's saved views of this list, then the filters that are set."""
+    request = context["request"]
+    screen, query = request.resolver_match.url_name, chosen.query()
+    views = [one for one in taste(request).views if one.screen == screen]
+    may_save = chosen.is_filtered and all(one.query != query for one in views)
+    return {
+        "chosen": chosen,
+        "views": views,
+        "query": query,
+        "path": request.path,
+        "edit": address_of("preferences"),
+        "save": _save_address(screen, query) if may_save else "",
+    }
+
+
+def _save_address(screen: str, query: str) -> str:
+    page = address_of("view-new")
+    return f"{page}?{urlencode({'screen': screen, 'query': query})}" if page else ""
 
 
 @register.inclusion_tag("console/parts/pager.html")

@@ -18,6 +18,7 @@ from console.queries.accounts import FILTERS, PAGED_FILTERS, account_page, ledge
 from console.queries.audit import acts_on
 from console.responses import Screen, form_version
 from console.views.form_page import Done, FormPage, run_form
+from console.views.trends import spend_chart
 from console.words import act_text
 from kernel import usage
 from kernel.conf import conf
@@ -89,6 +90,7 @@ def detail(request: HttpRequest, account_id: str) -> HttpResponse:
         {
             "account": account,
             "summary": summary,
+            "spend": spend_chart(account.id) if cursor is None else None,
             "rows": found.rows,
             "page": found.page,
             "chosen": chosen,

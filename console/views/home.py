@@ -1,4 +1,4 @@
-"""Home: what needs a person, then how things run. Seven queries; a poll asks for two counts."""
+"""Home: what needs a person, then how things run. Eight queries; a poll asks for two counts."""
 
 from typing import Any
 
@@ -20,6 +20,7 @@ from console.responses import Screen
 from console.statuses import status_of
 from console.views.home_work import delivery_items, since_text, work_items
 from console.views.news import news, seen_moment
+from console.views.trends import outcomes_chart
 from console.words import pass_text
 from kernel import clock
 from kernel.schema import DELIVERY
@@ -47,6 +48,7 @@ def home(request: HttpRequest) -> HttpResponse:
             ),
             "stats": _stats(found),
             "recent": recent,
+            "outcomes": outcomes_chart(),
             "processes": processes(views),
             "passes": [
                 {

@@ -13,7 +13,8 @@ from console.acting import actor_of, kernel_of, on_kernel_loop, refused
 from console.forms import ConsoleForm
 from console.queries.home import NEWEST_PENDING_ROWS, Backlog, figures
 from console.queries.passes import PassView, passes
-from console.responses import Screen
+from console.responses import Screen, wants_part
+from console.views.trends import pending_chart
 from console.words import pages_text, pass_text
 from kernel import clock
 from kernel.conf import conf
@@ -30,7 +31,10 @@ SHORT_WAIT_SECONDS = 2
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
     """The latest page's counters, the capped backlog and its oldest age, back-off."""
-    return Screen(request, PAGE, PART).show(_context(request))
+    context = _context(request)
+    if not wants_part(request):
+        context["waiting"] = pending_chart()
+    return Screen(request, PAGE, PART).show(context)
 
 
 @needs("operate")

@@ -10,10 +10,11 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from console.access import ability, needs
+from console.access import ability, needs, permissions_of
 from console.acting import kernel_of
 from console.filters import read_filters
 from console.migrated import is_migrated
+from console.navigation import sidebar
 from console.paging import Cursor
 from console.queries.audit import FILTERS, audit_page
 from console.queries.passes import passes, processes
@@ -82,19 +83,39 @@ def health(request: HttpRequest) -> HttpResponse:
 @needs("view")
 @require_GET
 def go_to(request: HttpRequest) -> HttpResponse:
-    """Any id leads to its page; 404 in words when nothing has it."""
+    """A screen's name or any id leads to its page; 404 in words when nothing has it."""
     text = request.GET.get("q", "").strip()
     if not text:
         messages.info(
-            request, _("Type an id: of a request, a job, an approval, a tool call, an account.")
+            request,
+            _("Type a screen's name, or an id: of a request, a job, an approval, an account."),
         )
         return see_other(reverse("home"))
-    places = _places(request, text)
+    screens = _screens(request, text)
+    named = [one for one in screens if one["name"].casefold() == text.casefold()]
+    places = named or _places(request, text) or screens
     if len(places) == 1:
         return see_other(places[0]["href"])
     return Screen(request, "console/go_to.html", "console/go_to.html").show(
         {"text": text, "places": places}, status=200 if places else 404
     )
+
+
+def _screens(request: HttpRequest, text: str) -> list[Place]:
+    """Screens of this person of whose name a word begins so."""
+    wanted = text.casefold()
+    return [
+        _place(_("Screen"), str(link.screen.label), link.address)
+        for group in sidebar(permissions=permissions_of(request.user), path="")
+        for link in group.links
+        if any(part.startswith(wanted) for part in _beginnings(str(link.screen.label)))
+    ]
+
+
+def _beginnings(label: str) -> list[str]:
+    """The label and its later words: 'jobs and workers' is found by 'workers' as well."""
+    words = label.casefold().split()
+    return [" ".join(words[start:]) for start in range(len(words))]
 
 
 def _places(request: HttpRequest, text: str) -> list[Place]:

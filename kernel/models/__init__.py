@@ -15,6 +15,7 @@ from kernel.models.delivery import (
 )
 from kernel.models.jobs import Invocation, Job, JobMarkers, Pause, Route, Tool, ToolCall
 from kernel.models.operations import Operation, OperationItem
+from kernel.models.preferences import Preference
 from kernel.models.retention import (
     DeadLetterPurge,
     Export,
@@ -56,6 +57,7 @@ __all__ = [
     "OperationItem",
     "PassStatus",
     "Pause",
+    "Preference",
     "Price",
     "Request",
     "RetentionStatus",

@@ -91,7 +91,7 @@ def test_the_keyboard_reaches_a_request_and_every_screen(page: Page):
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("/accounts/acme-prod/$"))
     page.keyboard.press("?")
-    expect(page.get_by_role("heading", name="Shortcuts and preferences")).to_be_visible()
+    expect(page.get_by_role("heading", name="Shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
     page.keyboard.press("g")
     page.keyboard.press("h")

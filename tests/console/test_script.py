@@ -171,7 +171,7 @@ def test_keys_move_open_and_go(page: Page):
     expect(page.get_by_role("searchbox")).to_have_value("gr")
     page.keyboard.press("Escape")
     page.keyboard.press("?")
-    expect(page.get_by_role("heading", name="Shortcuts and preferences")).to_be_visible()
+    expect(page.get_by_role("heading", name="Shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
     page.keyboard.press("g")
     page.keyboard.press("r")

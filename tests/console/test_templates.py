@@ -115,7 +115,7 @@ def test_the_guide_is_served_only_with_debug_or_in_tests(signed_in, settings):
 def test_a_page_costs_few_queries(signed_in, django_assert_max_num_queries):
     client = signed_in("viewer")
     client.get("/guide")
-    with django_assert_max_num_queries(4):  # session, person, roles, waiting approvals
+    with django_assert_max_num_queries(5):  # session, person, roles, waiting approvals, taste
         client.get("/guide")
 
 

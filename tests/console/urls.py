@@ -6,13 +6,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
 
-from console import preferences
 from console.access import needs
 from console.filters import Choice, Id, Moment, read_filters
 from console.forms import ConsoleForm, NoteField
 from console.responses import Screen, form_key, form_version
 from console.sign_in import SignInView, second_factor, sign_out
-from console.views import errors
+from console.views import errors, preferences
 from console.views.styleguide import styleguide
 from kernel.errors import LostRace, Unavailable
 
@@ -98,7 +97,7 @@ urlpatterns = [
     path("sign-in/factor", second_factor, name="mfa_authenticate"),
     path("you", home, name="you"),
     path("sign-out", sign_out, name="sign-out"),
-    path("preferences", preferences.save, name="preferences"),
+    path("preferences", preferences.preferences, name="preferences"),
 ]
 handler400 = errors.bad_request
 handler403 = errors.forbidden

@@ -37,6 +37,7 @@ NAMES = (
     "0069_delivery",
     "0070_sign_in",
     "0071_retention",
+    "0072_preferences",
 )
 LONG_TEXT = "日本語 🙂 naïve " * 5000
 

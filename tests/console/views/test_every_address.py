@@ -41,7 +41,9 @@ DESTINATION, RULE = delivery_data.HOOKS, "tell-ops"
 ADDRESSES = {
     "home": Address("view"),
     "go-to": Address("view", get=303),  # an empty box leads home
-    "preferences": Address("view", get=405, post="view", post_status=400),
+    "preferences": Address("view", post="view", post_status=400),
+    "view-new": Address("view", get=400, post="view", post_status=400),  # it wants to know the list
+    "view-change": Address("view", get=405, post="view", post_status=303),
     "requests": Address("view"),
     "request": Address("view", arguments=(REQUEST,)),
     "request-resolve": Address("operate", post="operate", post_status=400, arguments=(REQUEST,)),

@@ -296,7 +296,7 @@ def test_an_id_with_two_meanings_is_a_choice_and_an_unknown_one_is_404(acme, adm
     for text in ("nothing", "<b>", "שלום", "x" * 300):
         missing = admin.get(reverse("go-to"), {"q": text})
         assert missing.status_code == 404
-        assert "Nothing has this id" in missing.text
+        assert "No screen and nothing else has this name" in missing.text
 
 
 def test_an_operation_of_several_accounts_is_listed_by_account(acme, admin):

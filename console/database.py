@@ -37,6 +37,7 @@ def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[
         raise ValueError("BAILING_DATABASE_URL must start with sqlite:// or mysql://")
     return {
         **parsed,
+        "ENGINE": "kernel.mysql",
         "PASSWORD": parsed.get("PASSWORD") or mysql_password,
         "CONN_MAX_AGE": 0,
         "CONN_HEALTH_CHECKS": True,

@@ -167,7 +167,7 @@ def _heal_kept_connection() -> None:
     connection.close_if_unusable_or_obsolete()
     now = time.monotonic()
     if now - getattr(_kept, "used_at", 0.0) < TRUSTED_SECONDS:
-        connection.health_check_done = True
+        connection.health_check_done = True  # type: ignore[attr-defined]  # not in the stubs
     _kept.used_at = now
 
 

@@ -32,7 +32,6 @@ from kernel.usage.catalog import price_for_request_in_tx
 from kernel.usage.metering import Metering
 from kernel.usage.sql import (
     CONSUME,
-    FLAG_OVERRUN,
     execute_in_tx,
     insert_rows_in_tx,
     rows_in_tx,
@@ -240,8 +239,7 @@ def post_charges_in_tx(*, charges: Sequence[Posting]) -> None:
 @requires_transaction
 def consume_in_tx(*, account_id: str, amount: int, release: int, now: datetime) -> None:
     """Add `amount` nano-USD to consumed and give `release` back; flags an overrun once (A15)."""
-    execute_in_tx(CONSUME, [amount, release, account_id])
-    execute_in_tx(FLAG_OVERRUN, [now, account_id])
+    execute_in_tx(CONSUME, [amount, now, amount, release, account_id])
 
 
 def _record_deferrals(deferrals: Sequence[tuple[Request, str]]) -> None:

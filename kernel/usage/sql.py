@@ -25,13 +25,11 @@ SETTLE = (
     " (SELECT reference_nano FROM bz_usage_ledger WHERE charge_of = bz_usage_requests.id LIMIT 1),"
     " settled_at = %s, updated_at = %s WHERE billing_state = %s AND id IN ({marks})"
 )
+# The flag comes first: MySQL would compare with what is already added, SQLite would not.
 CONSUME = (
-    "UPDATE bz_usage_accounts SET consumed_nano = consumed_nano + %s,"
-    " held_nano = held_nano - %s WHERE id = %s"
-)
-FLAG_OVERRUN = (
-    "UPDATE bz_usage_accounts SET overrun_at = %s"
-    " WHERE id = %s AND cap_nano < consumed_nano AND overrun_at IS NULL"
+    "UPDATE bz_usage_accounts SET overrun_at = CASE"
+    " WHEN overrun_at IS NULL AND cap_nano < consumed_nano + %s THEN %s ELSE overrun_at END,"
+    " consumed_nano = consumed_nano + %s, held_nano = held_nano - %s WHERE id = %s"
 )
 
 Row = TypeVar("Row", bound=Model)

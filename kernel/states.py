@@ -246,7 +246,7 @@ JOB = Machine(
     moves=(
         Move("queued", "running", "claim", "D1"),
         Move("running", "queued", "release (nothing was lost), reclaim (the lease ended)", "D1"),
-        Move("running", "parked", "reclaim (its workers died too often)", "D1"),
+        Move("running", "parked", "reclaim, release (interrupted too often)", "D1"),
         Move("running", "waiting", "wait", "C1, D2, D3"),
         Move("running", "done", "finish", "D1"),
         Move("running", "failed", "finish", "D1"),

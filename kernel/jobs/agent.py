@@ -277,8 +277,13 @@ class Run(Claim):
             raise
 
     async def _save_late(self, permit: journal.Permit, answer: tools.ToolAnswer) -> None:
-        """The claim is over, the knowledge is not: it exists only here (compare A6, A16)."""
+        """The job was cancelled meanwhile; the knowledge exists only here (compare A6, A16).
+
+        After another claim nothing is written: that one has judged the call by now (D1).
+        """
         job = await self.read(self.parts.store.get, job_id=self.job.id)
+        if job.fence_token != self.fence.token:
+            return
         try:
             await self.sure(
                 save_answer,

@@ -1,8 +1,8 @@
 """What one sent call came to, written down for whoever sent it: also when it comes late (D3, E2).
 
 A call is answered by the dispatch that sent it, told by its number. Until another dispatch or an
-operator has moved it, its answer counts, whatever became of the job meanwhile: cancelled, or taken
-over and waiting for an operator (compare A6 and A16 for model requests).
+operator has moved it, its answer counts, also when its job was cancelled meanwhile (compare A6 and
+A16 for model requests).
 """
 
 from collections.abc import Callable

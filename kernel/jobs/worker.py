@@ -10,7 +10,13 @@ import logging
 from django.db import DatabaseError, InterfaceError
 
 from kernel.conf import conf
-from kernel.errors import KernelError, LostRace, RetryTransaction, Unavailable
+from kernel.errors import (
+    CommitOutcomeUnknown,
+    KernelError,
+    LostRace,
+    RetryTransaction,
+    Unavailable,
+)
 from kernel.http import Door
 from kernel.jobs.agent import Run
 from kernel.jobs.claims import Parts
@@ -24,6 +30,7 @@ log = logging.getLogger(__name__)
 TARGET = "agent"
 FAILURES = (DatabaseError, InterfaceError, Unavailable, RetryTransaction)
 WAIT_SECONDS_MAX = 60.0
+RETRY_GROWTH = 6  # 5 s, 30 s: what is away for a moment is back before a job is parked
 
 
 class Worker:
@@ -164,7 +171,11 @@ class Worker:
                 await self._give_up(job, retry_seconds=conf.job_retry_seconds)
         except FAILURES as error:
             log.warning("job %s is released: %s", job.id, type(error).__name__)
-            await self._give_up(job, retry_seconds=conf.job_retry_seconds)
+            await self._give_up(
+                job,
+                retry_seconds=conf.job_retry_seconds * RETRY_GROWTH ** max(job.attempts - 1, 0),
+                interrupted=self._why(error),
+            )
         except Exception as error:
             # Again and again it would fail the same way; a queue must move on.
             await self._fail(run, error)
@@ -173,11 +184,26 @@ class Worker:
             self._running.pop(job.fence, None)
             self._wake.set()
 
-    async def _give_up(self, job: JobRecord, *, retry_seconds: float) -> None:
+    def _why(self, error: Exception) -> str:
+        """What kept a run from going on, where that may be the job's own; '' where it is not.
+
+        A database that is away, or a kernel that closes, holds every job up: none is to blame.
+        """
+        concerns_all = self._stopping or isinstance(error, CommitOutcomeUnknown)
+        if concerns_all or not isinstance(error, Unavailable):
+            return ""
+        return f"Its run could not go on: {error.message} {error.way_out}".strip()
+
+    async def _give_up(
+        self, job: JobRecord, *, retry_seconds: float, interrupted: str = ""
+    ) -> None:
         """Release a job, as far as the database lets us; else its lease ends by itself."""
         try:
             await self._database.in_tx(
-                self._store.release, fence=job.fence, retry_seconds=retry_seconds
+                self._store.release,
+                fence=job.fence,
+                retry_seconds=retry_seconds,
+                interrupted=interrupted,
             )
         except (*FAILURES, LostRace) as error:
             log.warning("job %s was not released: %s", job.id, type(error).__name__)

@@ -27,6 +27,7 @@ from kernel.state.endings import tell_ends_in_tx
 from kernel.state.pauses import GLOBAL, ROUTE_PREFIX
 from kernel.state.protocol import (
     ENSURE_REPLAY,
+    INTERRUPTED,
     REQUEUE_APPROVED,
     REQUEUE_DELIVERY,
     Fence,
@@ -35,7 +36,7 @@ from kernel.state.protocol import (
     Page,
 )
 from kernel.states import JOB, JobState, Waiting
-from kernel.transactions import insert_new_in_tx, reading, transaction
+from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
 
 R = TypeVar("R")
 
@@ -197,11 +198,30 @@ def wait(*, fence: Fence, reason: str, also: Callable[[], None]) -> None:
 
 
 @transaction
-def release(*, fence: Fence, retry_seconds: float = 0.0) -> None:
-    """running -> queued, due after `retry_seconds`; the attempt is not counted (D1). LostRace."""
+def release(*, fence: Fence, retry_seconds: float = 0.0, interrupted: str = "") -> None:
+    """running -> queued, due after `retry_seconds`; the attempt is not counted (D1). LostRace.
+
+    With `interrupted` it counts, and the last of `worker_lost_max` in a row parks the job.
+    """
+    if interrupted:
+        row = rows.lock_held_in_tx(fence)
+        if row.attempts >= conf.worker_lost_max:
+            _park_in_tx(row, fence, why=interrupted)
+            return
+        due = clock.db_now() + timedelta(seconds=retry_seconds)
+        rows.move_held_in_tx(fence, state=JobState.QUEUED, due_at=due, **UNOWNED)
+        return
     due = clock.db_now() + timedelta(seconds=retry_seconds)
     attempts = Greatest(F("attempts") - 1, 0)
     rows.move_held_in_tx(fence, state=JobState.QUEUED, due_at=due, attempts=attempts, **UNOWNED)
+
+
+@requires_transaction
+def _park_in_tx(row: Job, fence: Fence, *, why: str) -> None:
+    text = rows.storable(why, chars_max=rows.ERROR_CHARS_MAX)
+    told = {"error_code": INTERRUPTED, "error_text": text}
+    rows.move_held_in_tx(fence, state=JobState.PARKED, **told, **UNOWNED)
+    tell_ends_in_tx([row], state=JobState.PARKED, **told)
 
 
 @transaction

@@ -27,6 +27,7 @@ from kernel.state.journal_file import JournalFile, StoreDamaged
 from kernel.state.pauses import GLOBAL, ROUTE_PREFIX, paused_scopes
 from kernel.state.protocol import (
     ENSURE_REPLAY,
+    INTERRUPTED,
     REQUEUE_APPROVED,
     REQUEUE_DELIVERY,
     Admission,
@@ -157,19 +158,20 @@ class JsonlStore:
             raise ValueError(f"{reason} is nothing that a job waits for")
         with self._lock:
             job = self._held(fence)
-            self._commit(
-                [moved(job, state=JobState.WAITING, waiting_reason=reason, attempts=0, **UNOWNED)],
-                also,
-            )
+            to = {"state": JobState.WAITING, "waiting_reason": reason, "attempts": 0}
+            self._commit([moved(job, **to, **UNOWNED)], also)
 
-    def release(self, *, fence: Fence, retry_seconds: float = 0.0) -> None:
+    def release(self, *, fence: Fence, retry_seconds: float = 0.0, interrupted: str = "") -> None:
         """See RuntimeStateStore."""
         with self._lock:
             job = self._held(fence)
-            due, attempts = clock.now() + timedelta(seconds=retry_seconds), max(job.attempts - 1, 0)
-            self._commit(
-                [moved(job, state=JobState.QUEUED, due_at=due, attempts=attempts, **UNOWNED)]
-            )
+            due = clock.now() + timedelta(seconds=retry_seconds)
+            left = job.attempts if interrupted else max(job.attempts - 1, 0)
+            row = moved(job, state=JobState.QUEUED, due_at=due, attempts=left, **UNOWNED)
+            if parks := bool(interrupted) and left >= conf.worker_lost_max:
+                why = {"error_code": INTERRUPTED, "error_text": interrupted}
+                row = moved(job, state=JobState.PARKED, **why, **UNOWNED)
+            self._commit([row], ends=[row] if parks else [])
 
     def finish(
         self,
@@ -276,8 +278,7 @@ class JsonlStore:
                 if job.attempts >= conf.worker_lost_max
             ]
             self._commit([*(queued(job, **UNOWNED) for job in back), *parked], ends=parked)
-            more = page[-1].id if len(page) == limit else ""
-            ids = tuple(job.id for job in back)
+            more, ids = page[-1].id if len(page) == limit else "", tuple(job.id for job in back)
             return Page(len(page), len(back), len(parked), cursor=more, job_ids=ids)
 
     # --- optional ---------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ R = TypeVar("R")
 REQUEUE_APPROVED = "requeue_approved_job_once"
 REQUEUE_DELIVERY = "requeue_delivery_job_once"
 ENSURE_REPLAY = "ensure_executor_replay"
+# Error code of a job that was parked because its runs could not go on.
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,12 @@ class RuntimeStateStore(Protocol):
     def wait(self, *, fence: Fence, reason: str, also: Callable[[], None]) -> None:
         """running -> waiting, together with what it waits for (one transaction). LostRace."""
 
-    def release(self, *, fence: Fence, retry_seconds: float = 0.0) -> None:
-        """running -> queued, due after `retry_seconds`; the attempt is not counted. LostRace."""
+    def release(self, *, fence: Fence, retry_seconds: float = 0.0, interrupted: str = "") -> None:
+        """running -> queued, due after `retry_seconds`; the attempt is not counted. LostRace.
+
+        `interrupted` says why the run could not go on: the attempt counts, and after
+        `worker_lost_max` in a row the job is parked with these words (code `interrupted`).
+        """
 
     def finish(
         self,

@@ -193,6 +193,18 @@ class StoreConformance:
         with pytest.raises(ValueError, match="tea"):
             place.store.wait(fence=job.fence, reason="tea", also=NOTHING)
 
+    def test_an_interrupted_job_is_counted_and_parked_with_the_reason(self, place: Place) -> None:
+        submitted(place.store)
+        for number in range(1, conf.worker_lost_max + 1):
+            job = claimed(place.store)
+            assert job.attempts == number
+            place.store.release(fence=job.fence, interrupted="the engine is away")
+        parked = place.store.get(job_id=job.id)
+        assert (parked.state, parked.owner) == ("parked", "")
+        assert (parked.error_code, parked.error_text) == ("interrupted", "the engine is away")
+        assert place.store.resume(job_id=job.id, reasons=["worker_lost"], also=NOTHING)
+        assert claimed(place.store).attempts == 1
+
     def test_a_released_job_is_due_later_and_its_attempt_is_not_counted(self, place: Place) -> None:
         submitted(place.store)
         first = claimed(place.store)

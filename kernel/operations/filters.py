@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from kernel.errors import InvalidInput
 from kernel.ids import check_id
@@ -71,18 +71,6 @@ def matching(wanted: Filter) -> "QuerySet[DeadLetter]":
     if wanted.before:
         rows = rows.filter(created_at__lt=wanted.before)
     return rows
-
-
-def matching_after(
-    wanted: Filter, after: Position | None, *, until: datetime, limit: int
-) -> list[tuple[datetime, str, str]]:
-    """(created_at, id, destination) of the next ones by age; none is younger than `until`."""
-    rows = matching(wanted).filter(created_at__lte=until)
-    if after is not None:
-        at, row_id = after
-        rows = rows.filter(created_at__gte=at).filter(Q(created_at__gt=at) | Q(id__gt=row_id))
-    found = rows.order_by("created_at", "id").values_list("created_at", "id", "destination_id")
-    return list(found[:limit])
 
 
 def _time_text(value: datetime) -> str:

@@ -17,8 +17,9 @@ from typing import Any
 from kernel import audit, clock
 from kernel.conf import conf
 from kernel.errors import LostRace
-from kernel.models import DeadLetter, Operation, OperationItem
-from kernel.operations.filters import Position, filter_of, matching_after
+from kernel.models import Operation, OperationItem
+from kernel.operations.filters import Position
+from kernel.operations.sets import SOURCES
 from kernel.states import OPERATION, OperationState
 from kernel.transactions import reading, requires_transaction, transaction
 
@@ -65,7 +66,7 @@ def freeze_page(row: Operation, tally: Tally) -> bool:
     """
     for _ in range(CHUNKS_MAX):
         if tally.count < row.item_count:
-            tally.add(_frozen(operation_id=row.id, first=tally.count + 1))
+            tally.add(_frozen(row=row, first=tally.count + 1))
             continue
         chunk = _freeze(operation_id=row.id, owner=row.owner, fence_token=row.fence_token)
         if not chunk:
@@ -91,8 +92,8 @@ def _freeze(*, operation_id: str, owner: str, fence_token: int) -> list[Chosen] 
     if row.state != OperationState.PLANNING:
         return None
     after = _position_in_tx(row)
-    wanted = filter_of(row.filter_text)
-    found = matching_after(wanted, after, until=row.created_at, limit=CHUNK_ROWS)
+    source = SOURCES[row.kind]
+    found = source.after(row.filter_text, after, until=row.created_at, limit=CHUNK_ROWS)
     if not found:
         return []
     if row.item_count + len(found) > conf.operation_items_count_max:
@@ -114,9 +115,9 @@ def _position_in_tx(row: Operation) -> Position | None:
     number = row.item_count
     while number > 0:
         ids = list(items.filter(sequence__lte=number).values_list("object_id", flat=True)[:100])
-        places = dict(DeadLetter.objects.filter(id__in=ids).values_list("id", "created_at"))
-        if newest := next((one for one in ids if one in places), ""):
-            return places[newest], newest
+        known = SOURCES[row.kind].known(ids)
+        if newest := next((one for one in ids if one in known), ""):
+            return known[newest][0], newest
         number -= len(ids)
     return None
 
@@ -128,7 +129,7 @@ def _seal(*, row: Operation, tally: Tally) -> bool:
     if found.state != OperationState.PLANNING:
         return True
     if not found.item_count:
-        _refuse_in_tx(found, "No open dead letter matches any more.")
+        _refuse_in_tx(found, f"{SOURCES[found.kind].nothing[:-1]} any more.")
         return True
     if found.item_count != tally.count:
         raise LostRace(f"the set of {row.id} is not the one that was counted")
@@ -169,10 +170,9 @@ def _refuse_in_tx(row: Operation, why: str) -> None:
 
 
 @reading
-def _frozen(*, operation_id: str, first: int) -> list[Chosen]:
+def _frozen(*, row: Operation, first: int) -> list[Chosen]:
     """A chunk that is written already."""
-    items = OperationItem.objects.filter(operation_id=operation_id, sequence__gte=first)
+    items = OperationItem.objects.filter(operation_id=row.id, sequence__gte=first)
     ids = list(items.order_by("sequence").values_list("object_id", flat=True)[:CHUNK_ROWS])
-    rows = DeadLetter.objects.filter(id__in=ids).values_list("id", "destination_id")
-    destinations = dict(rows)
-    return [(one, destinations.get(one, "")) for one in ids]
+    known = SOURCES[row.kind].known(ids)
+    return [(one, known[one][1] if one in known else "") for one in ids]

@@ -7,6 +7,7 @@ waits for it.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernel import audit, clock, schema
@@ -15,12 +16,12 @@ from kernel.errors import Conflict, InvalidInput
 from kernel.ids import check_text, new_id
 from kernel.models import Operation
 from kernel.operations import freezing
-from kernel.operations.filters import Filter, check_filter, matching, matching_after
+from kernel.operations.filters import Filter, check_filter, matching
 from kernel.operations.freezing import KIND, Chosen, Tally
+from kernel.operations.sets import ARCHIVE, REPLAY, SOURCES
 from kernel.states import OperationState
 from kernel.transactions import insert_new_in_tx, reading, transaction
 
-REPLAY, ARCHIVE = "dead_letter_replay", "dead_letter_archive"
 KINDS = (REPLAY, ARCHIVE)
 REASON_CHARS_MAX = 1000
 
@@ -64,15 +65,31 @@ def plan_archive(
 def _plan(
     kind: str, wanted: Filter, *, actor: audit.Actor, reason: str, rate: int | None
 ) -> Operation:
+    check_filter(wanted)
+    return plan_set(kind=kind, filter_text=wanted.text(), actor=actor, reason=reason, rate=rate)
+
+
+def plan_set(
+    *,
+    kind: str,
+    filter_text: str,
+    actor: audit.Actor,
+    reason: str,
+    rate: int | None = None,
+    also: Callable[[Operation], None] | None = None,
+) -> Operation:
+    """Freeze the set that a filter of this kind finds; `also` runs in the plan's transaction.
+
+    Errors as in `plan_replay`.
+    """
     schema.require(schema.REPLAY)
     schema.require(schema.DELIVERY)
-    check_filter(wanted)
     text = check_text(reason, field="reason", chars_max=REASON_CHARS_MAX)
     per_second = check_rate(conf.operation_items_per_second_count if rate is None else rate)
-    found = _first(wanted=wanted)
+    found = _first(kind=kind, filter_text=filter_text)
     if not found:
         raise Conflict(
-            "No open dead letter matches.",
+            SOURCES[kind].nothing,
             code="nothing_matches",
             next_action="Look at the list with the same filter.",
         )
@@ -85,19 +102,19 @@ def _plan(
     row = Operation(
         id=new_id("op"),
         kind=kind,
-        filter_text=wanted.text(),
+        filter_text=filter_text,
         state=OperationState.PLANNING,
         rate_per_second=per_second,
         reason=text,
         created_by=f"{actor.kind}:{actor.id}"[:160],
     )
     if len(found) > freezing.CHUNK_ROWS:
-        return _insert(row=row, items=[], actor=actor)
+        return _insert(row=row, items=[], actor=actor, also=also)
     tally = Tally()
     tally.add(found)
     row.state, row.item_count, row.ceiling_id = OperationState.PLANNED, tally.count, found[-1][0]
     row.digest, row.split_text = tally.digest(), tally.split_text()
-    return _insert(row=row, items=[row_id for row_id, _ in found], actor=actor)
+    return _insert(row=row, items=[row_id for row_id, _ in found], actor=actor, also=also)
 
 
 def check_rate(rate: int) -> int:
@@ -117,18 +134,27 @@ def preview(*, filter: Filter) -> Preview:
 
 
 @reading
-def _first(*, wanted: Filter) -> list[Chosen]:
+def _first(*, kind: str, filter_text: str) -> list[Chosen]:
     """The oldest that match: one more than a chunk says that there are more."""
-    found = matching_after(wanted, None, until=clock.db_now(), limit=freezing.CHUNK_ROWS + 1)
-    return [(row_id, destination) for _, row_id, destination in found]
+    limit = freezing.CHUNK_ROWS + 1
+    found = SOURCES[kind].after(filter_text, None, until=clock.db_now(), limit=limit)
+    return [(row_id, group) for _, row_id, group in found]
 
 
 @transaction
-def _insert(*, row: Operation, items: list[str], actor: audit.Actor) -> Operation:
+def _insert(
+    *,
+    row: Operation,
+    items: list[str],
+    actor: audit.Actor,
+    also: Callable[[Operation], None] | None,
+) -> Operation:
     """The operation, with the items of a set that is whole."""
     row.created_at = row.updated_at = clock.db_now()
     insert_new_in_tx(row)
     freezing.insert_items_in_tx(operation_id=row.id, first=1, ids=items, at=row.created_at)
+    if also is not None:
+        also(row)
     told = {"items": row.item_count, "digest": row.digest} if row.item_count else {}
     audit.append_in_tx(
         actor=actor,

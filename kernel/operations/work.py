@@ -11,9 +11,10 @@ Lock order: the operation, then its items.
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.db.models import F
@@ -24,8 +25,9 @@ from kernel.delivery import dead_letters, replay
 from kernel.delivery.admissions import QUEUED, REPLAYED, Replayed
 from kernel.errors import CommitOutcomeUnknown, Conflict, KernelError, LostRace, Unavailable
 from kernel.models import AuditRow, Operation, OperationItem
+from kernel.operations import exports
 from kernel.operations.freezing import UNOWNED, Tally, freeze_page
-from kernel.operations.plan import ARCHIVE
+from kernel.operations.sets import ARCHIVE
 from kernel.runtime.maintenance import PageReport
 from kernel.state import RuntimeStateStore
 from kernel.states import OPERATION, OperationState
@@ -121,11 +123,21 @@ class Operations:
 
     def _work(self, row: Operation, *, limit: int) -> PageReport:
         items = _items(operation_id=row.id, first=row.next_sequence, limit=limit)
-        ended = act_on(row, items, store=self.store)
+        also: Callable[[], None] | None = None
+        if row.kind in exports.KINDS:
+            piece = exports.render(row, items)
+            ended = piece.ended
+            also = partial(exports.append_in_tx, operation_id=row.id, piece=piece)
+        else:
+            ended = act_on(row, items, store=self.store)
         self.paces[row.id].left -= len(items)
         try:
             counts = _record(
-                operation_id=row.id, owner=self.owner, fence_token=row.fence_token, ended=ended
+                operation_id=row.id,
+                owner=self.owner,
+                fence_token=row.fence_token,
+                ended=ended,
+                also=also,
             )
         except LostRace:  # this process was too slow; the next owner finds what it did
             log.warning("operation %s was taken over", row.id)
@@ -285,7 +297,12 @@ def _claim(*, operation_id: str, owner: str) -> Operation | None:
 
 @transaction
 def _record(
-    *, operation_id: str, owner: str, fence_token: int, ended: Mapping[int, Ended]
+    *,
+    operation_id: str,
+    owner: str,
+    fence_token: int,
+    ended: Mapping[int, Ended],
+    also: Callable[[], None] | None = None,
 ) -> Counts:
     """Write the outcomes of a page, and the end when it was the last one (F9).
 
@@ -295,6 +312,8 @@ def _record(
     row = Operation.objects.select_for_update().get(id=operation_id)
     if (row.owner, row.fence_token) != (owner, fence_token):
         raise LostRace(f"operation {operation_id} is another owner's now", code="lost_lease")
+    if also is not None:
+        also()
     now = clock.db_now()
     counts: Counter[str] = Counter()
     for state, text in sorted(set(ended.values())):

@@ -10,7 +10,8 @@ from django.db import connection
 from kernel import clock
 from kernel.api import lists
 from kernel.models import DeadLetter, Operation, OperationItem
-from kernel.operations import Filter, filters, work
+from kernel.operations import Filter, work
+from kernel.operations.sets import LETTERS
 from tests.usage.test_explain import plan_of
 
 ROWS = 3000
@@ -75,12 +76,12 @@ QUERIES: dict[str, tuple[str, Callable[[], Any], str]] = {
     ),
     "set of a group": (
         "bz_delivery_dlq",
-        lambda: filters.matching_after(GROUP, AFTER, until=NOW, limit=1000),
+        lambda: LETTERS.after(GROUP.text(), AFTER, until=NOW, limit=1000),
         "bz_dlq_group",
     ),
     "set of a destination": (
         "bz_delivery_dlq",
-        lambda: filters.matching_after(Filter(destination_id="dst"), None, until=NOW, limit=1000),
+        lambda: LETTERS.after(Filter(destination_id="dst").text(), None, until=NOW, limit=1000),
         "bz_dlq_destination",
     ),
     "running operations": ("bz_operations", work._waiting, "bz_operation_state"),

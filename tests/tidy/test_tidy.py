@@ -22,7 +22,7 @@ from tests.tidy.tree import (
 # Imports point downwards only: each module may know those of the rows before its own.
 LAYERS = (
     "kernel.errors kernel.conf kernel.clock kernel.ids kernel.money kernel.states kernel.metrics"
-    " kernel.ddl kernel.install kernel.apps",
+    " kernel.ddl kernel.install kernel.apps kernel.csv_cells",
     "kernel.transactions",
     "kernel.models",
     "kernel.audit kernel.outbox kernel.http kernel.runtime kernel.schema kernel.checks",

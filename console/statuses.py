@@ -53,6 +53,8 @@ STATUSES: dict[str, Status] = {
     "down": Status(_("Down"), "alert", "danger", loud=True),
     "broken": Status(_("Broken"), "alert", "danger", loud=True),
     "not_ready": Status(_("Not ready"), "alert", "danger", loud=True),
+    "warning": Status(_("Warning"), "alert", "warn", loud=True),
+    "failure": Status(_("Failure"), "alert", "danger", loud=True),
     "closing": Status(_("Closing"), "clock", "warn", loud=True),
     "running": Status(_("Running"), "sent", "info"),
     "idle": Status(_("Idle"), "ring", "calm"),

@@ -17,6 +17,7 @@ from console.views import (
     corrections,
     dead_letters,
     destinations,
+    health,
     home,
     jobs,
     notifications,
@@ -180,7 +181,8 @@ urlpatterns = [
     path("people/<str:name>/password/", access.person_password, name="person-password"),
     path("people/<str:name>/factors/", access.person_factors, name="person-factors"),
     path("audit/", system.audit, name="audit"),
-    path("health/", system.health, name="health"),
+    path("health/", health.health, name="health"),
+    path("health/examine/", health.examine, name="health-examine"),
     path("styleguide/", styleguide.styleguide, name="styleguide"),
     path("admin/", raw_rows.urls),
 ]

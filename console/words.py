@@ -47,6 +47,7 @@ ACTS: dict[str, str | Promise] = {
     "request.unknown": gettext_lazy("Lost the outcome"),
     "request.correct": gettext_lazy("Corrected the charge"),
     "pass.run": gettext_lazy("Started a pass"),
+    "doctor.run": gettext_lazy("Examined the installation"),
     "approval.opened": gettext_lazy("Asked"),
     "approval.decided": gettext_lazy("Decided"),
     "approval.carried_through": gettext_lazy("Carried the decision through"),

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
+DOCTOR_PREFIX = "doctor."  # rows of CheckReport that are findings of kernel/doctor, no invariants
+
 
 @dataclass(frozen=True, slots=True)
 class Offender:

@@ -80,7 +80,7 @@ SETTINGS: dict[str, Setting] = {
     "arguments_bytes_max": Setting(256 * KIB, KIB, 4 * MIB, "canonical arguments of one call"),
     "arguments_depth_count_max": Setting(64, 1, 500, "nesting of arguments"),
     "approval_asks_count_max": Setting(3, 1, 20, "questions about one tool call"),
-    "job_approvals_count_max": Setting(20, 1, 1000, "questions that one job may ask"),
+    "job_approvals_count_max": Setting(64, 1, 1000, "questions that one job may ask"),
     "approval_expiry_interval_seconds": Setting(5, 1, 300, "between two looks for late ones"),
     "invocation_approval_seconds": Setting(86_400, 60, 2_592_000, "a direct call's question"),
     "continuation_page_rows": Setting(50, 1, 500, "rows of one page of continuations"),

@@ -11,7 +11,7 @@ from django.db import connection
 
 from kernel import clock
 from kernel.approvals.invariants import APPROVALS
-from kernel.checks import Invariant, Offender, select
+from kernel.checks import DOCTOR_PREFIX, Invariant, Offender, select
 from kernel.conf import conf
 from kernel.delivery.invariants import DELIVERIES
 from kernel.jobs.invariants import JOBS
@@ -84,7 +84,8 @@ def store_reports(*, reports: Sequence[Report]) -> None:
             },
         )
     known = [report.invariant.key for report in reports]
-    CheckReport.objects.exclude(name__in=known).delete()
+    kept = CheckReport.objects.exclude(name__startswith=DOCTOR_PREFIX)
+    kept.exclude(name__in=known).delete()
 
 
 def _unknown_states(limit: int) -> list[Offender]:

@@ -1,4 +1,4 @@
-"""Audit, health, and the "go to" box."""
+"""Audit, and the "go to" box."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,25 +11,20 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from console.access import ability, needs, permissions_of
-from console.acting import kernel_of
 from console.filters import read_filters
 from console.migrated import is_migrated
 from console.navigation import sidebar
 from console.paging import Cursor
 from console.queries.audit import FILTERS, audit_page
-from console.queries.passes import passes, processes
 from console.responses import Screen, see_other
 from console.views.delivery_places import delivery_place, delivery_places
 from console.words import act_text, changes_of
-from kernel import schema, usage
-from kernel.errors import KernelError
+from kernel import usage
 from kernel.ids import is_id
-from kernel.invariants import INVARIANTS
 from kernel.models import (
     Account,
     Approval,
     AuditRow,
-    CheckReport,
     Job,
     LedgerRow,
     Request,
@@ -53,30 +48,6 @@ def audit(request: HttpRequest) -> HttpResponse:
     ]
     return Screen(request, "console/audit/index.html", "console/audit/_list.html").show(
         {"rows": rows, "page": found.page, "chosen": chosen}
-    )
-
-
-@needs("view")
-@require_GET
-def health(request: HttpRequest) -> HttpResponse:
-    """The schema, the last check of the invariants (never run here), the processes."""
-    words = {each.key: each for each in INVARIANTS}
-    checks = list(CheckReport.objects.order_by("name"))
-    return Screen(request, "console/health/index.html", "console/health/_state.html").show(
-        {
-            "schema": schema.state(),
-            "broken": [
-                {"report": row, "invariant": words.get(row.name)} for row in checks if row.offenders
-            ],
-            "holding": [
-                {"report": row, "invariant": words.get(row.name)}
-                for row in checks
-                if not row.offenders
-            ],
-            "checked_at": min((row.checked_at for row in checks), default=None),
-            "processes": processes(passes()),
-            "here": _here(request),
-        }
     )
 
 
@@ -212,19 +183,3 @@ def _request(request_id: str) -> str:
 
 def _place(what: str, name: str, href: str) -> Place:
     return {"what": what, "name": name, "href": href}
-
-
-def _here(request: HttpRequest) -> dict[str, Any] | None:
-    try:
-        kernel = kernel_of(request)
-    except KernelError:
-        return None
-    return {
-        "owner": kernel.owner,
-        "pending": {kind: n for kind, n in kernel.background.pending().items() if n},
-        "failures": dict(kernel.background.failures),
-        "running": kernel.gateway.running,
-        "database": kernel.database.pending,
-        "drain_timeouts": kernel.drain_timeouts,
-        "accepting": kernel.background.accepting,
-    }

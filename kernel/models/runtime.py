@@ -41,7 +41,10 @@ class PassStatus(models.Model):
 
 
 class CheckReport(models.Model):
-    """The last result of a database invariant; Health shows it and never computes it."""
+    """The last result of an invariant or of a doctor's check; Health shows it, never computes it.
+
+    `offenders`: how many rows break the invariant; of a doctor's check its level, 0 to 2.
+    """
 
     name = IdField(primary_key=True)
     offenders = models.IntegerField()

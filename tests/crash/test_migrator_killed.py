@@ -1,4 +1,4 @@
-"""db_init under SIGKILL: killed after every single DDL statement, the next run finishes (H1)."""
+"""db_init under SIGKILL: killed after each DDL statement of ours, the next run finishes (H1)."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from tests.support.schemas import django_on
 
 pytestmark = pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST")
 # What one undisturbed run leaves behind, and its migrations' own transactions on SQLite.
-BOUNDARIES_MIN = {"mysql": 120, "sqlite": 18}
+BOUNDARIES_MIN = {"mysql": 100, "sqlite": 12}
 
 
 def manage(url: str, *words: str) -> str:
@@ -31,6 +31,7 @@ def shape_of(url: str) -> object:
         return shape()
 
 
+@pytest.mark.timeout(900)  # some 150 processes, one after another
 @pytest.mark.parametrize("engine", ["mysql", "sqlite"])
 def test_killed_after_any_ddl_statement_the_next_db_init_finishes(
     engine: str, mysql_server: Server, tmp_path: Path, django_db_blocker: pytest.FixtureRequest

@@ -39,8 +39,7 @@ def test_a_dry_run_lists_every_step_and_changes_nothing(
 def test_progress_names_each_statement_before_it_runs(fresh_db: None) -> None:
     only(NAMES[0])
     said: list[str] = []
-    applied = schema.migrate(say=said.append)
-    assert applied == NAMES[1:]
+    assert schema.migrate(say=said.append) == NAMES[1:]
     first = said.index(f"applying {NAMES[1]}")
     assert said[first + 1].startswith("  CREATE INDEX"), said[:3]
     assert any(line.startswith("  ALTER TABLE") and "bz_jobs" in line for line in said)

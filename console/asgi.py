@@ -3,7 +3,8 @@
 The API skips Django's middleware, the console has all.
 
 `create_application()` is for standalone, which owns the kernel; `application` is for a web server
-such as uvicorn: its lifespan starts a kernel, ticks it, and closes it on shutdown (G4). With
+such as uvicorn: its lifespan starts a kernel, ticks it, and closes it at the signal to end, at the
+latest on shutdown (G4). With
 BAILING_ENGINE=celery beat ticks the workers instead, and commits wake them by messages.
 """
 
@@ -26,6 +27,7 @@ from django.conf import settings  # noqa: E402  - Django must be set up first
 from django.core.handlers.asgi import ASGIHandler  # noqa: E402
 from django.utils.module_loading import import_string  # noqa: E402
 
+from console.ending import hear_stop_signals  # noqa: E402
 from console.proxies import TrustedProxies  # noqa: E402
 from kernel.api.bounded import BoundedBody  # noqa: E402
 from kernel.api.handler import ApiHandler  # noqa: E402
@@ -71,6 +73,7 @@ class Lifespan:
         self._application: Any = None
         self._ticker: asyncio.Task[None] | None = None
         self._messenger: Messenger | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -84,8 +87,9 @@ class Lifespan:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         await send({"type": "lifespan.startup.complete"})
+        hear_stop_signals(self._begin_close)
         await receive()
-        await self._stop()
+        await self._begin_close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _start(self) -> None:
@@ -98,6 +102,11 @@ class Lifespan:
             self._messenger = import_string("console.celery.messenger")().start()
         else:
             self._ticker = asyncio.get_running_loop().create_task(tick_for_ever(self._kernel))
+
+    def _begin_close(self) -> "asyncio.Task[None]":
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._stop())
+        return self._closing
 
     async def _stop(self) -> None:
         assert self._kernel is not None

@@ -8,6 +8,7 @@ ORDER = (
     "decisions",
     "approvals",
     "claims",
+    "workers",
     "delivery",
     "letters",
     "start",

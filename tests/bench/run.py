@@ -24,6 +24,7 @@ from tests.bench import (  # noqa: E402
     streams,
     work,
     work_report,
+    workers,
 )
 from tests.bench.noise import stamped  # noqa: E402
 from tests.support.mariadb_server import Server  # noqa: E402
@@ -52,6 +53,8 @@ class Size:
     few_approvals: int = 2000
     dead_letters: int = 100_000
     replayed: int = 90_000
+    fleet_jobs: int = 1000
+    fleet_rounds: int = 3
 
 
 WHOLE = Size()
@@ -74,6 +77,8 @@ QUICK = Size(
     approvals=20_000,
     dead_letters=3000,
     replayed=2500,
+    fleet_jobs=60,
+    fleet_rounds=1,
 )
 QUICK_ROWS = 20_000
 QUICK_LEAVES_OUT = (
@@ -126,6 +131,9 @@ def sections(server: Server, *, quick: bool, rows: int, only: str) -> Iterator[t
         ),
         "claims": lambda: post_report.claims_text(
             claims.measure(server, seconds=size.work_seconds, queued=size.queued)
+        ),
+        "workers": lambda: workers.text(
+            workers.measure(server, jobs=size.fleet_jobs, rounds=size.fleet_rounds)
         ),
         "delivery": lambda: post_report.delivery_text(
             peers.measure(server),

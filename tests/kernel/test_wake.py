@@ -133,4 +133,4 @@ def test_a_listener_that_fails_does_not_look_like_a_lost_commit(
         say_and(error=None)  # returns as after any commit
     finally:
         wake.stop_listening(broken)
-    assert any("after commit" in record.getMessage() for record in caplog.records)
+    assert any("on_commit" in record.getMessage() for record in caplog.records)

@@ -11,8 +11,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import psutil
 
 from tests.bench.product import free_port
 from tests.support import desk, post_room
@@ -67,6 +69,11 @@ class Member:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
+    def cpu_seconds(self) -> float:
+        """Processor time it has used, all threads."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return times.user + times.system
+
     def is_ready(self) -> bool:
         """A web server answers, a worker takes messages, a beat has begun; none has ended."""
         assert self.is_running(), f"{self.kind} ended:\n{self.words[-3000:]}"
@@ -108,16 +115,22 @@ class Member:
 class Fleet:
     """Every process of a case; `close()` leaves none behind."""
 
-    def __init__(self, *, database_url: str, broker_url: str, directory: Path, **more: str):
+    def __init__(
+        self,
+        *,
+        database_url: str,
+        broker_url: str,
+        directory: Path,
+        limits: Mapping[str, str] = QUICK,
+    ):
         self._directory, self._members = directory, list[Member]()
         self.environment = child_environment(
             database_url=database_url,
             **{
-                **QUICK,
+                **limits,
                 "BAILING_ENGINE": "celery",
                 "BAILING_BROKER_URL": broker_url,
                 "BAILING_VAR_DIR": str(directory),
-                **more,
             },
         )
 

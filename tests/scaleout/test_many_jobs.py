@@ -18,7 +18,7 @@ from tests.support.redis_server import RedisServer
 
 JOBS = int(os.environ.get("BAILING_SCALEOUT_JOBS", "500"))
 KILLS = 6
-SECONDS_MAX = 60.0 + JOBS * 0.5
+SECONDS_MAX = 120.0 + JOBS * 1.5  # a busy machine; a quiet one needs a tenth
 SEED = 7
 
 pytestmark = [

@@ -27,7 +27,7 @@ ENDED = ("done", "failed", "refused", "cancelled")
 class Work:
     """What is asked of a fleet, and what became of it."""
 
-    def __init__(self, desk: Desk, webs: Sequence[Member]):
+    def __init__(self, desk: Desk, webs: Sequence[Member], *, model_ms: int = 0):
         self.desk, self.webs = desk, webs
         self.house: House = desk.house
         self.decided: set[str] = set()
@@ -48,7 +48,7 @@ class Work:
             self.token = issue_token(
                 account_id=lives.ACCOUNT, name="jobs", scopes=SCOPES, actor=lives.ACTOR
             )[1]
-        self.house.provider.next("agent_step", times=10**9, tool=desks.TOOL)
+        self.house.provider.next("agent_step", times=10**9, tool=desks.TOOL, latency_ms=model_ms)
 
     def a_web(self) -> Member:
         """The web servers in turns."""
@@ -83,9 +83,7 @@ class Work:
             "SELECT c.id, c.idempotency_key FROM bz_tool_calls c JOIN bz_jobs j ON j.id = c.job_id"
             " WHERE c.state = 'dispatching' AND j.waiting_reason = 'call_uncertain'"
         )
-        unknown = self.house.rows(
-            "SELECT id FROM bz_usage_requests WHERE result_state = 'unknown'"
-        )
+        unknown = self.house.rows("SELECT id FROM bz_usage_requests WHERE result_state = 'unknown'")
         if not (calls or unknown):
             return
         shop = {call.headers.get("idempotency-key") for call in self.desk.shop.calls()}

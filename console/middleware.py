@@ -10,9 +10,8 @@ from django.utils import timezone
 from structlog.contextvars import bound_contextvars
 
 from console import proofs
-from console.migrated import unavailable_without
 from console.preferences import remember_zone, zone_of
-from kernel import clock, schema
+from kernel import clock
 from kernel.access.sign_ins import ADDRESS, AGENT, SEEN_AT, STARTED_AT
 from kernel.conf import conf
 from kernel.ids import new_id
@@ -56,16 +55,13 @@ class SessionLimitsMiddleware:
 
     The rule: navigation and acts move `seen_at`; polls never do, so an open page does not keep a
     session alive for ever (console case 44). Age is judged by `started_at` and `seen_at`, whoever
-    saved the session; no act moves `started_at`. Without 0070 nobody is signed in: 503 (H3).
+    saved the session; no act moves `started_at`.
     """
 
     def __init__(self, get_response: Next):
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        missing = unavailable_without(request, schema.SIGN_IN)
-        if missing is not None:
-            return missing
         if request.user.is_authenticated:
             self._judge(request)
         return self.get_response(request)

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
-from django.template.loader import render_to_string
 
 from console.responses import RETRY_SECONDS, wants_part
 from kernel import schema
@@ -35,22 +34,7 @@ def needs_migration(*names: str) -> Callable[[View], View]:
 
 def is_migrated(name: str = schema.AGENT_JOBS) -> bool:
     """Whether this migration is applied; asks the database until it was seen once."""
-    try:
-        schema.require(name)
-    except Unavailable:
-        return False
-    return True
-
-
-def unavailable_without(request: HttpRequest, name: str) -> HttpResponseBase | None:
-    """503 in words while this migration is missing, else None. Needs no signed-in person."""
-    try:
-        schema.require(name)
-    except Unavailable as error:
-        body = render_to_string("console/errors/migration.html", {"error": error})
-        headers = {"Retry-After": str(RETRY_SECONDS)}
-        return HttpResponse(body, status=error.status, headers=headers)
-    return None
+    return schema.is_applied(name)
 
 
 def _unavailable(request: HttpRequest, error: Unavailable) -> HttpResponseBase:

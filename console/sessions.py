@@ -1,10 +1,17 @@
-"""The session store: Django's database sessions, with a column that says whose each one is."""
+"""The session store: Django's database sessions, with a column that says whose each one is.
+
+Until 0070 is applied they are Django's own rows, so that the console works meanwhile (H3); by that
+migration everybody signs in again.
+"""
 
 from typing import Any
 
 from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
+from django.contrib.sessions.base_session import AbstractBaseSession
+from django.contrib.sessions.models import Session
 
+from kernel import schema
 from kernel.models import ConsoleSession
 
 
@@ -12,12 +19,12 @@ class SessionStore(DatabaseStore):
     """Rows of `bz_sessions`, so that a person's sign-ins can be listed and ended."""
 
     @classmethod
-    def get_model_class(cls) -> type[ConsoleSession]:
-        return ConsoleSession
+    def get_model_class(cls) -> type[AbstractBaseSession]:
+        return ConsoleSession if schema.is_applied(schema.SIGN_IN) else Session
 
-    def create_model_instance(self, data: dict[str, Any]) -> ConsoleSession:
+    def create_model_instance(self, data: dict[str, Any]) -> AbstractBaseSession:
         row = super().create_model_instance(data)
-        assert isinstance(row, ConsoleSession)
-        person_id = str(data.get(SESSION_KEY, ""))
-        row.person_id = int(person_id) if person_id.isdecimal() else None
+        if isinstance(row, ConsoleSession):
+            person_id = str(data.get(SESSION_KEY, ""))
+            row.person_id = int(person_id) if person_id.isdecimal() else None
         return row

@@ -19,10 +19,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 
-from console.formats import duration_text
 from console.passkeys import challenge_for, is_right
 from console.proofs import prove_factor
-from console.throttle import Throttle
+from console.throttle import Throttle, wait_text
 from kernel import access
 
 FACTOR_STAGE = "mfa_authenticate"  # allauth's name of the second step
@@ -30,7 +29,7 @@ CODE_CHARS_MAX = 40
 
 
 def _too_many(wait_seconds: int) -> ValidationError:
-    wait = {"wait": duration_text(wait_seconds)}
+    wait = {"wait": wait_text(wait_seconds)}
     return ValidationError(
         _("Too many failed tries for this name from your address. Try again in %(wait)s.") % wait
     )

@@ -26,7 +26,7 @@ from console.formats import duration_text
 from console.kept import KeptText, is_secret
 from console.proofs import confirm, is_confirmed
 from console.responses import wants_part
-from console.throttle import Throttle
+from console.throttle import Throttle, wait_text
 from kernel import access
 from kernel.access.factors import APP, CODES
 from kernel.conf import conf
@@ -73,7 +73,7 @@ def _error_of(request: HttpRequest) -> str:
     wait_seconds = throttle.wait_seconds()
     if wait_seconds:
         return _("Too many failed tries. Try again in %(wait)s.") % {
-            "wait": duration_text(wait_seconds)
+            "wait": wait_text(wait_seconds)
         }
     password, code = request.POST.get(PASSWORD, ""), request.POST.get(CODE, "").strip()
     is_right = (

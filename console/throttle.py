@@ -1,10 +1,13 @@
 """Failed tries, counted per name and address and shared by all processes (console case 86)."""
 
+import hashlib
 import ipaddress
 
+from django.core.cache import cache
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
 
-from kernel import access
+from kernel import access, schema
 from kernel.access.sign_ins import record_throttled
 from kernel.conf import conf
 
@@ -44,6 +47,8 @@ class Throttle:
 
     def wait_seconds(self) -> int:
         """Counts this try. 0, or how many seconds to wait when a limit was reached before."""
+        if not schema.is_applied(schema.SIGN_IN):
+            return _count_here(self._limits)
         wait_seconds = access.count_try(
             limits=self._limits, window_seconds=conf.sign_in_window_seconds
         )
@@ -58,7 +63,32 @@ class Throttle:
 
     def succeeded(self) -> None:
         """The tries of this name from here are forgotten; the others stay counted."""
-        access.forget_tries(what=self.pair)
+        if schema.is_applied(schema.SIGN_IN):
+            access.forget_tries(what=self.pair)
+        cache.delete(_hashed(self.pair))
+
+
+def _count_here(limits: dict[str, int]) -> int:
+    """Until 0070 is applied this process counts alone (H3)."""
+    for what, most in limits.items():
+        key = _hashed(what)
+        count = cache.get(key) or 0
+        if count >= most:
+            return int(conf.sign_in_window_seconds)
+        cache.set(key, count + 1, timeout=conf.sign_in_window_seconds)
+    return 0
+
+
+def _hashed(what: str) -> str:
+    return f"try:{hashlib.sha256(what.encode('utf-8', 'replace')).hexdigest()}"
+
+
+def wait_text(seconds: int) -> str:
+    """'20 s', '4 min 10 s': exact, for somebody who waits for it."""
+    minutes, rest = divmod(seconds, 60)
+    if not minutes:
+        return _("%(n)s s") % {"n": seconds}
+    return _("%(m)s min %(n)s s") % {"m": minutes, "n": rest}
 
 
 def _network(address: str) -> str:

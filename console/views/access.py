@@ -15,6 +15,7 @@ from console.access import needs
 from console.acting import actor_of
 from console.filters import Id, read_filters
 from console.forms import ConsoleForm, IdTextField, NoteField
+from console.migrated import needs_migration
 from console.responses import Screen, form_version
 from console.step_up import step_up
 from console.views.form_page import Done, FormPage, Secret, run_form
@@ -23,6 +24,7 @@ from kernel import access
 from kernel.access.people import person_version, role_of
 from kernel.ids import is_id
 from kernel.models import Token
+from kernel.schema import SIGN_IN
 
 PASSWORD_BYTES = 15
 LISTED_MAX = 500  # the kernel lists no more tokens or people
@@ -230,6 +232,7 @@ def person_password(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @needs("people")
+@needs_migration(SIGN_IN)
 @step_up
 def person_factors(request: HttpRequest, name: str) -> HttpResponse:
     """Remove the second factors of somebody who lost them; they set up new ones themselves."""

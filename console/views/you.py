@@ -21,13 +21,15 @@ from console import passkeys
 from console.access import needs
 from console.acting import actor_of, refused
 from console.forms import ConsoleForm
+from console.migrated import needs_migration
 from console.proofs import prove_factor
 from console.responses import Screen, see_other
 from console.step_up import step_up
-from console.throttle import Throttle
+from console.throttle import Throttle, wait_text
 from console.views.form_page import Done, FormPage, run_form
 from kernel import access
 from kernel.errors import InvalidInput, KernelError, NotFound
+from kernel.schema import SIGN_IN
 
 APP_SECRET = "totp_secret"  # session key: the secret that a QR code showed and no code proved yet
 APP_PAGE, APP_PART = "console/you/app.html", "console/you/_app.html"
@@ -90,6 +92,7 @@ class NothingForm(ConsoleForm):
 
 
 @needs("view")
+@needs_migration(SIGN_IN)
 @require_GET
 def you(request: HttpRequest) -> HttpResponse:
     """Everything about one's own access. Constant queries."""
@@ -111,6 +114,7 @@ def you(request: HttpRequest) -> HttpResponse:
 
 
 @needs("view")
+@needs_migration(SIGN_IN)
 @sensitive_post_parameters()
 def password(request: HttpRequest) -> HttpResponse:
     """Change one's own password; other places where one is signed in end with the old one."""
@@ -128,7 +132,7 @@ def password(request: HttpRequest) -> HttpResponse:
         throttle = Throttle.of(request, name=f"own-password:{user.get_username()}")
         wait_seconds = throttle.wait_seconds()
         if wait_seconds or not user.check_password(data["password"]):
-            text = _("try again in %(n)s s") % {"n": wait_seconds}
+            text = _("too many tries: try again in %(wait)s") % {"wait": wait_text(wait_seconds)}
             wrong = text if wait_seconds else _("this is not your password")
             raise InvalidInput(wrong, field="password")
         throttle.succeeded()
@@ -146,6 +150,7 @@ def password(request: HttpRequest) -> HttpResponse:
 
 
 @needs("view")
+@needs_migration(SIGN_IN)
 @step_up
 @sensitive_post_parameters("code")
 def app_new(request: HttpRequest) -> HttpResponse:
@@ -174,6 +179,7 @@ def app_new(request: HttpRequest) -> HttpResponse:
 
 
 @needs("view")
+@needs_migration(SIGN_IN)
 @step_up
 def passkey_new(request: HttpRequest) -> HttpResponse:
     """Add a passkey: GET invites the browser to make one, POST keeps it. Needs a script."""
@@ -204,6 +210,7 @@ def passkey_new(request: HttpRequest) -> HttpResponse:
 
 
 @needs("view")
+@needs_migration(SIGN_IN)
 @step_up
 def factor_remove(request: HttpRequest, factor_id: int) -> HttpResponse:
     """Remove one of one's own factors, after a confirmation that names it."""
@@ -232,6 +239,7 @@ def factor_remove(request: HttpRequest, factor_id: int) -> HttpResponse:
 
 
 @needs("view")
+@needs_migration(SIGN_IN)
 @step_up
 def codes_new(request: HttpRequest) -> HttpResponse:
     """Make fresh recovery codes, after a confirmation; the old ones end."""
@@ -255,6 +263,7 @@ def codes_new(request: HttpRequest) -> HttpResponse:
 
 
 @needs("view")
+@needs_migration(SIGN_IN)
 @require_POST
 def sign_in_end(request: HttpRequest, sign_in_id: str) -> HttpResponse:
     """End one of one's own sign-ins."""
@@ -267,6 +276,7 @@ def sign_in_end(request: HttpRequest, sign_in_id: str) -> HttpResponse:
 
 
 @needs("view")
+@needs_migration(SIGN_IN)
 @require_POST
 def sign_ins_end(request: HttpRequest) -> HttpResponse:
     """End all of one's sign-ins but this one."""

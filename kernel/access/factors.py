@@ -9,7 +9,7 @@ from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from kernel import audit
+from kernel import audit, schema
 from kernel.access.people import role_of
 from kernel.access.sign_ins import count_try, end_all_in_tx
 from kernel.conf import conf
@@ -52,12 +52,16 @@ def must_have_factor(*, user: User) -> bool:
 @reading
 def has_factor(*, user: User) -> bool:
     """Whether a second factor is set up; recovery codes alone are none."""
+    if not schema.is_applied(schema.SIGN_IN):
+        return False
     return Authenticator.objects.filter(user_id=user.pk, type__in=(APP, PASSKEY)).exists()
 
 
 @reading
 def kinds_of(*, user: User) -> frozenset[str]:
-    """The kinds of factors the person has."""
+    """The kinds of factors the person has; none before 0070 is applied (H3)."""
+    if not schema.is_applied(schema.SIGN_IN):
+        return frozenset()
     return frozenset(Authenticator.objects.filter(user_id=user.pk).values_list("type", flat=True))
 
 
@@ -70,6 +74,8 @@ def list_factors(*, user: User) -> list[Factor]:
 @reading
 def people_with_factors(*, user_ids: list[int]) -> frozenset[int]:
     """Which of these people have a second factor. One query."""
+    if not schema.is_applied(schema.SIGN_IN):
+        return frozenset()
     rows = Authenticator.objects.filter(user_id__in=user_ids, type__in=(APP, PASSKEY))
     return frozenset(rows.values_list("user_id", flat=True))
 
@@ -137,8 +143,9 @@ def renew_recovery_codes(*, user: User, actor: audit.Actor) -> list[str]:
 def reset_factors(*, name: str, actor: audit.Actor, reason: str = "") -> int:
     """Remove all factors of somebody who lost them and end their sign-ins; returns how many.
 
-    Nobody does it for themselves. NotFound, InvalidInput.
+    Nobody does it for themselves. NotFound, InvalidInput; Unavailable before 0070 (H3).
     """
+    schema.require(schema.SIGN_IN)
     user = User.objects.select_for_update().filter(username=name).first()
     if user is None:
         raise NotFound(f"no person named {name}")

@@ -8,7 +8,7 @@ from math import ceil
 
 from django.contrib.auth.models import User
 
-from kernel import audit, clock
+from kernel import audit, clock, schema
 from kernel.conf import conf
 from kernel.errors import NotFound
 from kernel.models import ConsoleSession, SignInTry
@@ -87,9 +87,9 @@ def forget_tries(*, what: str) -> None:
 def record_sign_in(*, user: User, actor: audit.Actor, how: str, address: str) -> None:
     """Note that somebody signed in, and how; removes some sessions that ended long ago (L2)."""
     now = clock.db_now()
-    old = ConsoleSession.objects.filter(expire_date__lt=now).order_by("expire_date")
-    keys = list(old.values_list("session_key", flat=True)[:OLD_ROWS_MAX])
-    if keys:
+    if schema.is_applied(schema.SIGN_IN):
+        old = ConsoleSession.objects.filter(expire_date__lt=now).order_by("expire_date")
+        keys = list(old.values_list("session_key", flat=True)[:OLD_ROWS_MAX])
         ConsoleSession.objects.filter(session_key__in=keys).delete()
     _note_in_tx(actor, "sign_in.done", user, {"how": how, "address": address[:TEXT_CHARS_MAX]})
 

@@ -348,7 +348,7 @@ def test_the_go_to_box_finds_approvals_jobs_and_calls(desk, approver):
 
 @pytest.mark.parametrize("name", ["approvals", "jobs", "tools", "routes"])
 def test_until_db_init_the_screens_say_unavailable_and_the_rest_works(
-    asked, admin, name, without_0068
+    asked, without_0068, admin, name
 ):
     assert admin.get(reverse("home")).status_code == 200
     answer = admin.get(reverse(name))

@@ -4,7 +4,6 @@ Reads no result body, calls no provider, dispatches nothing. One ledger row per 
 key `charge_of`. `consumed = sum(ledger)` per account holds at every commit.
 """
 
-import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -194,13 +193,10 @@ def charge_for(row: Request, *, now: datetime) -> LedgerRow | str:
         amount_nano=pricing.charge_nano(charge.reference_usd, row.multiplier_millionths),
         reference_nano=pricing.charge_nano(charge.reference_usd, MULTIPLIER_ONE),
         multiplier_millionths=row.multiplier_millionths,
-        lines_text=json.dumps(
-            {
-                "price": json.loads(row.price_text),
-                "reference_usd": format(charge.reference_usd, "f"),
-                "lines": json.loads(pricing.lines_text(charge.lines)),
-            },
-            sort_keys=True,
+        # Spliced: both are JSON texts that were just read or written.
+        lines_text=(
+            f'{{"lines":{pricing.lines_text(charge.lines)},"price":{row.price_text},'
+            f'"reference_usd":"{charge.reference_usd:f}"}}'
         ),
         created_at=now,
     )

@@ -65,6 +65,7 @@ if OIDC is not None:
     INSTALLED_APPS.append("allauth.socialaccount.providers.openid_connect")
 
 MIDDLEWARE = [
+    "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "console.middleware.RequestIdMiddleware",
@@ -81,6 +82,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "console.access.AccessMiddleware",
+    "django_prometheus.middleware.PrometheusAfterMiddleware",
 ]
 
 ROOT_URLCONF = "console.urls"
@@ -112,6 +114,8 @@ DATABASES = {
 }
 # Who ticks and runs the work; with BAILING_ENGINE=celery BAILING_BROKER_URL is needed.
 ENGINE = engine(os.environ)
+# Where a process without a web door (worker, maintain) serves /metrics, e.g. 127.0.0.1:9464.
+METRICS_ADDRESS = os.environ.get("BAILING_METRICS_ADDRESS", "")
 # `migrate` refuses and names db_init; the test settings allow it.
 ALLOW_PLAIN_MIGRATE = False
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -14,11 +14,13 @@ from typing import Any
 
 import uvloop
 from celery import shared_task
+from django.conf import settings
 
 from kernel import clock
 from kernel.conf import conf
 from kernel.errors import Unavailable
 from kernel.kernel import CloseReport, Kernel
+from kernel.metrics import serve_metrics
 from kernel.runtime.wake import JOBS, NOTIFICATIONS
 
 log = logging.getLogger(__name__)
@@ -85,6 +87,7 @@ class KernelThread:
     async def _start(self) -> None:
         kernel = Kernel(worker=True)
         await kernel.initialize()
+        serve_metrics(kernel, address=settings.METRICS_ADDRESS)
         self.kernel = kernel
         self._watch = asyncio.get_running_loop().create_task(self._watch_silence())
 

@@ -8,8 +8,12 @@ from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.exception import convert_exception_to_response
 from structlog.contextvars import bound_contextvars
 
+from kernel import clock
 from kernel.api import door
 from kernel.api.errors import http_request_id, on_wrong_method
+from kernel.metrics import count_answer
+
+PROBES = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 class ApiHandler(ASGIHandler):
@@ -40,8 +44,12 @@ class ApiHandler(ASGIHandler):
         await self.send_response(response, send)
 
     async def get_response_async(self, request: Any) -> Any:
+        began = clock.monotonic()
         with bound_contextvars(request_id=http_request_id(request)):
-            return await self._answer(request)
+            response = await self._answer(request)
+        if request.path_info not in PROBES:
+            count_answer(status=response.status_code, seconds=clock.monotonic() - began)
+        return response
 
     async def _answer(self, request: Any) -> Any:
         if request.method == "POST" and request.path_info == door.CHAT_PATH:

@@ -1,8 +1,6 @@
 """Probes: /livez, /readyz, /metrics (J1)."""
 
-import hmac
 import ipaddress
-import os
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -12,6 +10,7 @@ from kernel import schema
 from kernel.api.door import kernel_of
 from kernel.api.errors import render_error
 from kernel.errors import KernelError, Unauthorized
+from kernel.metrics import may_scrape
 
 FORWARDED = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP", "Forwarded", "Via")
 
@@ -70,6 +69,4 @@ def _is_loopback(request: HttpRequest) -> bool:
 
 
 def _has_token(request: HttpRequest) -> bool:
-    expected = os.environ.get("BAILING_API_TOKEN", "")
-    given = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-    return len(expected) >= 16 and hmac.compare_digest(given.encode(), expected.encode())
+    return may_scrape(request.headers.get("Authorization", ""))

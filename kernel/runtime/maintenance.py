@@ -102,6 +102,8 @@ class Pass:
     progress: Progress = field(default_factory=Progress)
     totals: Totals = field(default_factory=Totals)
     backoff: Backoff = field(default_factory=Backoff)
+    ended_at: float | None = None  # monotonic: when a run last reached its end here
+    failures: int = 0  # runs that ended in a back-off
     _cursor: Any = None
     _next_due: float = field(default_factory=clock.monotonic)
     _active: asyncio.Task[Progress] | None = None
@@ -141,6 +143,7 @@ class Pass:
                 await self._publish(totals, started_at=started_at, running=not ended)
                 if ended:
                     self.backoff.reset()
+                    self.ended_at = clock.monotonic()
                     return self.progress
         except DATABASE_FAILURES as error:
             self.backoff.failed()
@@ -150,6 +153,7 @@ class Pass:
             self.backoff.failed()
             error_code = type(error).__name__
             log.exception("pass %s has a defect and backs off", self.name)
+        self.failures += 1
         totals.error_code = error_code
         await self._publish_failure(totals, started_at=started_at, error_code=error_code)
         return self.progress

@@ -14,6 +14,7 @@ from django.core.management.base import CommandError, CommandParser
 from kernel.conf import conf
 from kernel.kernel import Kernel
 from kernel.management.base import EXIT_FAILED, KernelCommand, Options, leave
+from kernel.metrics import serve_metrics
 from kernel.runtime import Pass
 from kernel.runtime.maintenance import Totals
 
@@ -98,6 +99,7 @@ class Command(KernelCommand):
     async def _loop(self) -> None:
         kernel = Kernel()
         await kernel.initialize()
+        serve_metrics(kernel, address=settings.METRICS_ADDRESS)
         stop = _stopped_by_signals()
         intervals = ", ".join(f"{p.name} every {p.interval_seconds:g} s" for p in kernel.passes)
         self.say(f"Maintenance runs: {intervals}. Ctrl-C or SIGTERM closes.")

@@ -3,11 +3,13 @@
 import asyncio
 import signal
 
+from django.conf import settings
 from django.core.management.base import CommandError
 
 from kernel.conf import conf
 from kernel.kernel import Kernel
 from kernel.management.base import EXIT_FAILED, KernelCommand, Options
+from kernel.metrics import serve_metrics
 
 ABOUT = """\
 It claims due jobs, runs them and keeps their leases; it does no maintenance:
@@ -27,6 +29,7 @@ class Command(KernelCommand):
     async def _work(self) -> None:
         kernel = Kernel(worker=True)
         await kernel.initialize()
+        serve_metrics(kernel, address=settings.METRICS_ADDRESS)
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)

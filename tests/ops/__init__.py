@@ -1,0 +1,1 @@
+"""The files beside the product: alert rules, dashboard, image, compose, the operations docs."""

@@ -1,7 +1,10 @@
 """The sidebar: every screen once, with its icon, its `g` key and the permission that shows it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
+from django.conf import settings
 from django.urls import NoReverseMatch, reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
@@ -100,32 +103,39 @@ def address_of(name: str) -> str:
         return ""
 
 
+@lru_cache(maxsize=8)
+def _addresses(_urlconf: str) -> Mapping[str, str]:
+    """The address of every screen that exists."""
+    names = [screen.name for section in SECTIONS for screen in section.screens]
+    return {name: address for name in names if (address := address_of(name))}
+
+
+def addresses() -> Mapping[str, str]:
+    """The address of every screen that exists, by name; looked up once."""
+    return _addresses(str(settings.ROOT_URLCONF))
+
+
+def current_screen(path: str) -> str:
+    """The name of the screen that `path` is or lies below, the closest one; '' for none."""
+    found = {name: address for name, address in addresses().items() if _is_below(path, address)}
+    return max(found, key=lambda name: len(found[name]), default="")
+
+
 def sidebar(
-    *, permissions: frozenset[str], path: str, counts: dict[str, str] | None = None
+    *, permissions: frozenset[str], current: str = "", counts: dict[str, str] | None = None
 ) -> list[LinkGroup]:
-    """The groups this person sees; of the entries above `path`, the longest is current."""
-    addresses = {
-        screen.name: address_of(screen.name)
-        for section in SECTIONS
-        for screen in section.screens
-        if screen.permission in permissions
-    }
-    current = max(
-        (name for name, address in addresses.items() if address and _is_below(path, address)),
-        key=lambda name: len(addresses[name]),
-        default="",
-    )
+    """The groups this person sees; `current` names the screen that is open."""
     groups = []
     for section in SECTIONS:
         links = [
             Link(
                 screen,
-                addresses[screen.name],
+                addresses()[screen.name],
                 screen.name == current,
                 (counts or {}).get(screen.name, ""),
             )
             for screen in section.screens
-            if addresses.get(screen.name)
+            if screen.permission in permissions and screen.name in addresses()
         ]
         if links:
             groups.append(LinkGroup(section.title, links))

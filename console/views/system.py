@@ -77,7 +77,7 @@ def _screens(request: HttpRequest, text: str) -> list[Place]:
     wanted = text.casefold()
     return [
         _place(_("Screen"), str(link.screen.label), link.address)
-        for group in sidebar(permissions=permissions_of(request.user), path="")
+        for group in sidebar(permissions=permissions_of(request.user))
         for link in group.links
         if any(part.startswith(wanted) for part in _beginnings(str(link.screen.label)))
     ]

@@ -17,6 +17,8 @@ def main(settled_rows: int, unknowns: int) -> int:
     made = console_data.busy_day(settled_rows=settled_rows)
     made |= {f"ask_{kind}": one for kind, one in work_data.busy_desk().items()}
     made |= {f"post_{kind}": one for kind, one in delivery_data.busy_post().items()}
+    for kind, amount in (("by_keys", 71), ("by_form", 72)):
+        (made[kind],) = work_data.refund(f"order-{kind}", amount).approval_ids
     # The console's own worker must leave these jobs as they were made.
     pause(scope="route:refunds", reason="Stock-taking until 14:00.", actor=work_data.OLGA)
     if unknowns:

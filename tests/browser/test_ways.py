@@ -4,32 +4,9 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import DESK, LAPTOP, PHONE, Opener, Watch, sign_in
+from tests.browser.conftest import PHONE, Opener, Watch, sign_in
 from tests.browser.console import Console
 from tests.browser.test_journeys import NOTE, request_page, settle_by_evidence
-
-SCREENS = (
-    "/",
-    "/requests/",
-    "/requests/?billing=pending&reason=no_usage",
-    "/accounts/",
-    "/accounts/acme-prod/",
-    "/accounts/acme-prod/change/",
-    "/reconciliation/",
-    "/services/",
-    "/services/hostile/",
-    "/services/new/",
-    "/prices/",
-    "/prices/new/",
-    "/tokens/",
-    "/tokens/new/",
-    "/people/",
-    "/people/new/",
-    "/audit/",
-    "/health/",
-    "/go-to/?q=demo",
-)
-KINDS = ("settled", "unknown", "hostile_0", "hostile_1", "hostile_3")
 
 
 def session_key(page: Page) -> str:
@@ -142,29 +119,6 @@ def test_an_unknown_is_resolved_on_a_phone(open_page: Opener, console: Console):
     button.tap()
     expect(page.locator("#flash")).to_contain_text("Recorded.")
     assert console.states(console.made["lost_7"]) == ("failed", "not_charged")
-
-
-def test_every_screen_fits_every_size_in_both_themes_and_stays_quiet(
-    page: Page, watch: Watch, console: Console
-):
-    watch.allow(404)
-    wide = {}
-    for path in (*SCREENS, *(request_page(console.made[kind]) for kind in KINDS)):
-        page.goto(path)
-        for size in (DESK, LAPTOP, PHONE):
-            page.set_viewport_size(size)
-            page.emulate_media(color_scheme="dark" if size is PHONE else "light")
-            width = page.evaluate("document.documentElement.scrollWidth")
-            clipped = page.evaluate(CLIPPED)
-            if width > size["width"] or clipped:
-                wide[path, size["width"]] = (width, clipped)
-    assert not wide
-
-
-# A table that is wider than its frame would lose columns out of sight.
-CLIPPED = """[...document.querySelectorAll('.table-wrap')]
-  .filter((one) => one.scrollWidth > one.clientWidth + 1)
-  .map((one) => one.innerText.slice(0, 60))"""
 
 
 def test_the_raw_rows_keep_to_the_policy_as_well(page: Page):

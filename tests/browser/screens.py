@@ -1,0 +1,73 @@
+"""Every screen once, by name: what the accessibility test walks and what docs/console.md shows."""
+
+from collections.abc import Mapping
+
+# Addresses; {name} is an id that the seed made (tests/browser/seed.py).
+SCREENS: dict[str, str] = {
+    "home": "/",
+    "requests": "/requests/",
+    "requests-filtered": "/requests/?billing=pending&reason=no_usage",
+    "requests-none": "/requests/?account=nobody",
+    "request": "/requests/{unknown}/",
+    "request-settled": "/requests/{settled}/",
+    "request-hostile": "/requests/{hostile_1}/",
+    "request-cancel": "/requests/{admitted}/cancel/",
+    "request-correct": "/requests/{settled}/correct/",
+    "accounts": "/accounts/",
+    "account": "/accounts/acme-prod/",
+    "account-change": "/accounts/acme-prod/change/",
+    "reconciliation": "/reconciliation/",
+    "approvals": "/approvals/",
+    "approvals-decided": "/approvals/decided/",
+    "approvals-expired": "/approvals/expired/",
+    "approval": "/approvals/{ask_large}/",
+    "approval-hostile": "/approvals/{ask_hostile}/",
+    "approval-approve": "/approvals/{ask_large}/approve/",
+    "jobs": "/jobs/",
+    "job": "/jobs/{ask_parked_job}/",
+    "job-waiting": "/jobs/{ask_waiting_job}/",
+    "call": "/calls/{ask_uncertain_job}.1.0/",
+    "operations": "/operations/",
+    "operation": "/operations/{post_op_paused}/",
+    "operation-planned": "/operations/{post_op_planned}/",
+    "notifications": "/notifications/",
+    "notification": "/notifications/{post_mail}/",
+    "dead-letters": "/dead-letters/",
+    "dead-letters-list": "/dead-letters/list/",
+    "dead-letter": "/dead-letters/{post_letter}/",
+    "dead-letter-hostile": "/dead-letters/{post_hostile}/",
+    "dead-letter-replay": "/dead-letters/{post_letter}/replay/",
+    "tools": "/tools/",
+    "tool": "/tools/refund_order/",
+    "tool-new": "/tools/new/",
+    "routes": "/routes/",
+    "route": "/routes/refunds/",
+    "destinations": "/destinations/",
+    "destination": "/destinations/shop-hooks/",
+    "destination-new": "/destinations/new/",
+    "alert-rules": "/alert-rules/",
+    "services": "/services/",
+    "service": "/services/hostile/",
+    "service-new": "/services/new/",
+    "prices": "/prices/",
+    "price-new": "/prices/new/",
+    "tokens": "/tokens/",
+    "token-new": "/tokens/new/",
+    "people": "/people/",
+    "person-new": "/people/new/",
+    "audit": "/audit/",
+    "health": "/health/",
+    "preferences": "/preferences/",
+    "view-new": "/preferences/views/new/?screen=requests&query=%3Fstate%3Dunknown",
+    "you": "/you/",
+    "go-to": "/go-to/?q=a",
+    "go-to-none": "/go-to/?q=nothing-has-this-name",
+    "bad-filter": "/requests/?state=nonsense",
+    "not-found": "/nowhere/",
+}
+REFUSED = {400, 404}  # what the last ones answer
+
+
+def address(name: str, made: Mapping[str, str]) -> str:
+    """The path of a screen, with the seed's ids filled in."""
+    return SCREENS[name].format(**made)

@@ -1,0 +1,99 @@
+"""Every screen, both themes, at a desk and on a phone: no axe violation, nothing cut off (L).
+
+axe-core runs inside the page through the debugger, so the page keeps its content policy. The rules
+are those of WCAG 2.0, 2.1 and 2.2, levels A and AA. What depends on neither size nor theme (names,
+roles, order) is asked once per size; contrast and target size in all four combinations.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import axe_playwright_python
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.conftest import DESK, LAPTOP, PHONE, Opener, Watch
+from tests.browser.console import Console
+from tests.browser.screens import REFUSED, SCREENS, address
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text("utf-8")
+LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+WHOLE = {"runOnly": {"type": "tag", "values": LEVELS}, "resultTypes": ["violations"]}
+LOOKS = {
+    "runOnly": {"type": "rule", "values": ["color-contrast", "target-size"]},
+    "resultTypes": ["violations"],
+}
+VIEWS: tuple[tuple[Any, str, Any], ...] = (
+    (DESK, "light", WHOLE),
+    (DESK, "dark", LOOKS),
+    (LAPTOP, "dark", None),  # it fits, too
+    (PHONE, "dark", WHOLE),
+    (PHONE, "light", LOOKS),
+)
+# A table wider than its frame would lose columns; a field beyond the edge cannot be seen at all.
+CUT = """[
+  ...[...document.querySelectorAll('.table-wrap')]
+    .filter((one) => one.scrollWidth > one.clientWidth + 1),
+  ...[...document.querySelectorAll('.filters *, .form *, .actions *')].filter((one) => {
+    const box = one.getBoundingClientRect();
+    const beyond = box.right > innerWidth + 1 || box.left < -1;
+    return box.width && beyond && !one.closest('.sr-only, .explain-text');
+  }),
+].map((one) => `${one.className}: ${one.innerText.slice(0, 40)}`)"""
+
+
+def violations(page: Page, options: Any) -> list[str]:
+    """The rules that this page breaks, with the first place of each."""
+    found = page.evaluate("(options) => axe.run(document, options)", options)["violations"]
+    return [
+        f"{one['id']} x{len(one['nodes'])} at {one['nodes'][0]['target']}: "
+        f"{one['nodes'][0]['failureSummary'][:200]}"
+        for one in found
+    ]
+
+
+def faults(page: Page) -> list[str]:
+    """All that is wrong with the open page, in every view."""
+    page.evaluate(AXE)
+    found = []
+    for size, theme, options in VIEWS:
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        where = f"{size['width']} {theme}"
+        width = page.evaluate("document.documentElement.scrollWidth")
+        if width > size["width"]:
+            found.append(f"{where}: {width} px wide")
+        found += [f"{where}: cut off {one}" for one in page.evaluate(CUT)]
+        found += [f"{where}: {one}" for one in (violations(page, options) if options else [])]
+    return found
+
+
+@pytest.mark.timeout(600)  # about 60 screens, five views of each
+def test_no_screen_breaks_a_rule_or_is_cut_off(page: Page, watch: Watch, console: Console):
+    watch.allow(*REFUSED)
+    broken = {}
+    for name in SCREENS:
+        answer = page.goto(address(name, console.made))
+        assert answer is not None and answer.status in {200, *REFUSED}, (name, answer)
+        if found := faults(page):
+            broken[name] = found
+    assert not broken
+
+
+def test_sign_in_and_the_open_sheets_break_no_rule(page: Page, open_page: Opener):
+    stranger = open_page(signed_in=False)
+    stranger.goto("/sign-in/")
+    assert faults(stranger) == []
+    page.goto("/")
+    page.keyboard.press("?")
+    assert page.locator("#shortcuts:popover-open").count() == 1
+    assert faults(page) == []
+
+
+def test_the_check_bites(page: Page):
+    page.goto("/accounts/")
+    page.evaluate("document.querySelector('main').append(document.createElement('img'))")
+    page.evaluate("document.querySelector('.filters').style.marginLeft = '2000px'")
+    found = faults(page)
+    assert any("image-alt" in one for one in found)
+    assert any("cut off" in one for one in found)

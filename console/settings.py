@@ -19,7 +19,7 @@ if os.environ.get("BAILING_READ_ENV_FILE", "1") == "1":
     load_env_file(BASE_DIR / ".env")
 
 # `install` creates the secret key; it and the help pages run without one.
-COMMANDS_WITHOUT_SECRET = {"install", "help", "--help", "-h", "--version", "version"}
+COMMANDS_WITHOUT_SECRET = {"install", "collectstatic", "help", "--help", "-h", "--version", "version"}
 SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY", "")
 if not SECRET_KEY:
     if len(sys.argv) < 2 or sys.argv[1] in COMMANDS_WITHOUT_SECRET or "--help" in sys.argv:
@@ -164,7 +164,9 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-WHITENOISE_USE_FINDERS = True
+# An image collects them once; without it they are served from where they lie.
+STATIC_ROOT = os.environ.get("BAILING_STATIC_ROOT") or None
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 WHITENOISE_AUTOREFRESH = DEBUG
 
 SESSION_ENGINE = "console.sessions"

@@ -8,7 +8,7 @@ from django.http import StreamingHttpResponse
 
 from kernel.csv_cells import BYTE_ORDER_MARK, csv_lines, safe_cell
 
-__all__ = ["csv_download", "csv_lines", "safe_cell"]
+__all__ = ["bytes_download", "csv_download", "csv_lines", "safe_cell"]
 
 Page = tuple[Iterable[Sequence[Any]], Any]
 
@@ -30,5 +30,22 @@ def csv_download(
             yield csv_lines(rows).encode()
 
     response = StreamingHttpResponse(lines(), content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+def bytes_download(
+    *, name: str, content_type: str, piece_after: Callable[[Any], tuple[bytes, Any]], start: Any
+) -> StreamingHttpResponse:
+    """A download of bytes that holds one piece in memory; positions as in `csv_download`."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        position = start
+        while position is not None:
+            data, position = await sync_to_async(piece_after)(position)
+            if data:
+                yield data
+
+    response = StreamingHttpResponse(pieces(), content_type=content_type)
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response

@@ -16,6 +16,11 @@ INTERVALS = {
     "approval_expiry": "approval_expiry_interval_seconds",
     "job_recovery": "job_recovery_interval_seconds",
     "receipts": "purge_interval_seconds",
+    "purge_jobs": "purge_interval_seconds",
+    "purge_attempts": "purge_interval_seconds",
+    "purge_dead_letters": "purge_interval_seconds",
+    "purge_exports": "purge_interval_seconds",
+    "audit_copy": "audit_copy_interval_seconds",
 }
 
 

@@ -25,8 +25,8 @@ from console.words import act_text
 from kernel import clock
 from kernel.errors import NotFound
 from kernel.ids import is_id
-from kernel.models import Operation
-from kernel.operations import get_operation, plan
+from kernel.models import Export, Operation
+from kernel.operations import exports, get_operation, plan
 from kernel.states import OperationState
 
 ACTS_SHOWN = 20
@@ -34,12 +34,19 @@ LIVE = (OperationState.PLANNING, OperationState.RUNNING, OperationState.PAUSED)
 KINDS: dict[str, str | Promise] = {
     plan.REPLAY: gettext_lazy("Replay of dead letters"),
     plan.ARCHIVE: gettext_lazy("Archiving of dead letters"),
+    exports.EXPORT_AUDIT: gettext_lazy("Export of acts"),
+    exports.EXPORT_REQUESTS: gettext_lazy("Export of requests"),
 }
 FILTER_WORDS: dict[str, str | Promise] = {
     "fingerprint": gettext_lazy("Group"),
     "destination_id": gettext_lazy("Destination"),
     "account_id": gettext_lazy("Account"),
     "channel": gettext_lazy("Channel"),
+    "actor_id": gettext_lazy("Who"),
+    "actions": gettext_lazy("Acts"),
+    "subject": gettext_lazy("Object"),
+    "result_state": gettext_lazy("Result"),
+    "billing_state": gettext_lazy("Billing"),
     "since": gettext_lazy("From"),
     "before": gettext_lazy("To"),
 }
@@ -89,11 +96,20 @@ def operation_context(request: HttpRequest, row: Operation) -> dict[str, Any]:
         "items_next": chosen.query(after=str(found.after)) if found.after else "",
         "items_later": after > 0,
         "why": why_not(row),
+        "file": export_of(row),
         "acts": [
             {"row": act, "text": act_text(act.action)}
             for act in acts_on(f"operation:{row.id}", count=ACTS_SHOWN)
         ],
     }
+
+
+def export_of(row: Operation) -> Export | None:
+    """The file that an export makes; None for other operations."""
+    if row.kind not in exports.KINDS:
+        return None
+    found: Export = exports.get_export(operation_id=row.id)
+    return found
 
 
 def kind_text(kind: str) -> str:
@@ -123,7 +139,7 @@ def wanted_of(row: Operation) -> list[tuple[str, str, str]]:
     """The filter of the plan: label, value, where it leads ('' = nowhere)."""
     found = []
     for name, value in filter_of(row).items():
-        text, href = str(value), ""
+        text, href = ", ".join(value) if isinstance(value, list) else str(value), ""
         if name == "destination_id" and is_id(text):
             href = reverse("destination", args=[text])
         elif name == "account_id" and is_id(text):

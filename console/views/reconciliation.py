@@ -13,6 +13,7 @@ from console.acting import actor_of, kernel_of, on_kernel_loop, refused
 from console.forms import ConsoleForm
 from console.queries.home import NEWEST_PENDING_ROWS, Backlog, figures
 from console.queries.passes import PassView, passes
+from console.queries.retention import kept
 from console.responses import Screen, wants_part
 from console.views.trends import pending_chart
 from console.words import pages_text, pass_text
@@ -82,6 +83,7 @@ def _context(request: HttpRequest) -> dict[str, Any]:
         "interval": conf.settlement_interval_seconds,
         "page_rows": conf.settlement_page_rows,
         "now": clock.now(),
+        "kept": kept(),
     }
 
 

@@ -1,4 +1,4 @@
-"""Audit, and the "go to" box."""
+"""The "go to" box: any id, or the name of a screen, leads to its page."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from console.access import ability, needs, permissions_of
-from console.filters import read_filters
 from console.migrated import is_migrated
 from console.navigation import sidebar
-from console.paging import Cursor
-from console.queries.audit import FILTERS, audit_page
 from console.responses import Screen, see_other
 from console.views.delivery_places import delivery_place, delivery_places
-from console.words import act_text, changes_of
 from kernel import usage
 from kernel.ids import is_id
 from kernel.models import (
@@ -35,20 +31,6 @@ from kernel.models import (
 
 FOUND_MAX = 20
 Place = dict[str, Any]
-
-
-@needs("view")
-@require_GET
-def audit(request: HttpRequest) -> HttpResponse:
-    """Who did what, newest first."""
-    chosen = read_filters(request.GET, FILTERS)
-    found = audit_page(chosen, Cursor.read(request.GET))
-    rows = [
-        {"row": row, "text": act_text(row.action), "changes": changes_of(row)} for row in found.rows
-    ]
-    return Screen(request, "console/audit/index.html", "console/audit/_list.html").show(
-        {"rows": rows, "page": found.page, "chosen": chosen}
-    )
 
 
 @needs("view")
@@ -125,9 +107,8 @@ def _find_ledger_row(text: str) -> Place | None:
 
 
 def _find_audit_row(text: str) -> Place | None:
-    row = AuditRow.objects.filter(id=text).only("subject").first()
-    address = f"{reverse('audit')}?subject={row.subject}" if row else ""
-    return _place(_("Act"), text, address) if row else None
+    row = AuditRow.objects.filter(id=text).only("id").first()
+    return _place(_("Act"), text, reverse("act", args=[text])) if row else None
 
 
 def _find_token(text: str) -> Place | None:

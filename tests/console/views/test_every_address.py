@@ -12,7 +12,7 @@ from console.access import ROLES
 from kernel import access
 from kernel.conf import override
 from kernel.delivery import alerts
-from kernel.models import Notification
+from kernel.models import AuditRow, Notification
 from tests.support import delivery_data, lives, work_data
 
 STRANGER, NOBODY = "stranger", "nobody"
@@ -45,6 +45,7 @@ ADDRESSES = {
     "view-new": Address("view", get=400, post="view", post_status=400),  # it wants to know the list
     "view-change": Address("view", get=405, post="view", post_status=303),
     "requests": Address("view"),
+    "requests-export": Address("operate", post="operate", post_status=422),
     "request": Address("view", arguments=(REQUEST,)),
     "request-resolve": Address("operate", post="operate", post_status=400, arguments=(REQUEST,)),
     "request-cancel": Address("operate", post="operate", post_status=422, arguments=(REQUEST,)),
@@ -91,6 +92,7 @@ ADDRESSES = {
     "operation-resume": Address("operate", post="operate", post_status=422, arguments=(OPERATION,)),
     "operation-cancel": Address("operate", post="operate", post_status=422, arguments=(OPERATION,)),
     "operation-report": Address("view", arguments=(OPERATION,)),
+    "operation-file": Address("operate", get=404, arguments=(OPERATION,)),  # it is no export
     "notifications": Address("view"),
     "notification": Address("view", arguments=(NOTIFICATION,)),
     "notification-content": Address("view", arguments=(NOTIFICATION,)),
@@ -149,6 +151,9 @@ ADDRESSES = {
     "sso-link": Address("view", get=405, post="view", post_status=404),
     "sso-unlink": Address("view", get=405, post="view", post_status=400),
     "audit": Address("view"),
+    "audit-export": Address("view"),
+    "audit-plan": Address("operate", post="operate", post_status=422),
+    "act": Address("view", arguments=("{act}",)),
     "health": Address("view"),
     "health-examine": Address("operate", get=405, post="operate", post_status=400),
     "styleguide": Address("view", get=404, post="view", post_status=404),  # 404 outside DEBUG
@@ -185,6 +190,7 @@ def path_of(db):
     known[TOKEN] = access.issue_token(
         account_id="acme", name="ci", scopes=["usage:read"], actor=lives.ACTOR
     )[0].id
+    known["{act}"] = AuditRow.objects.values_list("id", flat=True).first()
     access.add_person(
         name=PERSON, role="viewer", password="a long first password", actor=lives.ACTOR
     )

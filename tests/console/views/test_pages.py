@@ -280,7 +280,7 @@ def test_the_go_to_box_takes_any_id(acme, admin, wanted):
         "service": ("gpt", reverse("service", args=["gpt"])),
         "token": (token.id, f"{reverse('audit')}?subject=token:{token.id}"),
         "person": ("admin", reverse("person-change", args=["admin"])),
-        "act": (act.id, f"{reverse('audit')}?subject=account:acme"),
+        "act": (act.id, reverse("act", args=[act.id])),
     }[wanted]
     answer = admin.get(reverse("go-to"), {"q": text})
     assert answer.status_code == 303

@@ -18,8 +18,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 if os.environ.get("BAILING_READ_ENV_FILE", "1") == "1":
     load_env_file(BASE_DIR / ".env")
 
-# `install` creates the secret key; it and the help pages run without one.
-COMMANDS_WITHOUT_SECRET = {"install", "collectstatic", "help", "--help", "-h", "--version", "version"}
+# `install` creates the secret key; it, the build of an image and the help pages run without one.
+COMMANDS_WITHOUT_SECRET = {"install", "collectstatic", "help", "version"}
+COMMANDS_WITHOUT_SECRET |= {"--help", "-h", "--version"}
 SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY", "")
 if not SECRET_KEY:
     if len(sys.argv) < 2 or sys.argv[1] in COMMANDS_WITHOUT_SECRET or "--help" in sys.argv:

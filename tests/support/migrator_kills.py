@@ -4,8 +4,8 @@ python -m tests.support.migrator_kills      the database is in the environment o
 
 Each run is a forked child that ends itself with a real SIGKILL. A run that left nothing new behind
 (its statement only walked over what was there) lets the next one go one statement further; on
-SQLite, where a migration is a transaction and leaves nothing half done, it goes twice as far. Once
-the kernel's own migrations are through, only every third statement of the others is a boundary.
+SQLite, where a migration is a transaction and leaves nothing half done, it goes four times as far. Once
+the kernel's own migrations are through, only every fifth statement of the others is a boundary.
 Prints one JSON document: kills, boundaries, seconds.
 """
 
@@ -22,7 +22,7 @@ import django
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 
-OTHERS_STRIDE = 3
+OTHERS_STRIDE = 5
 DDL = ("CREATE", "ALTER", "DROP")
 
 
@@ -92,12 +92,14 @@ def marks() -> tuple[Any, ...]:
 
 def further(statements: int) -> int:
     """How far the next run may go when this one came to nothing."""
-    return statements * 2 if connection.vendor == "sqlite" else statements + 1
+    return statements * 4 if connection.vendor == "sqlite" else statements + 1
 
 
 def main() -> int:
     django.setup()
-    known = MigrationLoader(None).disk_migrations  # imported once, for all children
+    loader = MigrationLoader(None)
+    assert loader.project_state().apps  # imported and rendered once, for all children
+    known = loader.disk_migrations
     kernels = {pair for pair in known if pair[0] == "kernel"}
     started = time.monotonic()
     kills = boundaries = 0

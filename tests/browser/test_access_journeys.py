@@ -4,7 +4,7 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Opener, sign_in
+from tests.browser.conftest import Opener, Watch, sign_in
 from tests.browser.console import Console
 from tests.support.wait import wait_until
 
@@ -108,3 +108,26 @@ def test_a_view_is_saved_used_and_deleted_and_keys_are_switched_off(page: Page):
     page.keyboard.press("h")
     expect(page.locator("#shortcuts")).to_be_hidden()
     expect(page).to_have_url(re.compile("/preferences/$"))
+
+
+def test_shift_ticks_a_range_and_a_poll_keeps_it(page: Page):
+    page.goto("/approvals/")
+    boxes = page.locator("tbody input[type=checkbox]")
+    boxes.nth(0).check()
+    boxes.nth(2).click(modifiers=["Shift"])
+    ticked = page.locator("tbody input:checked")
+    expect(ticked).to_have_count(3)
+    page.evaluate("htmx.trigger(document.querySelector('#news'), 'poll')")
+    expect(page.locator("#news[aria-busy]")).to_have_count(0)
+    expect(ticked).to_have_count(3)
+
+
+def test_a_failed_poll_keeps_the_page_and_marks_it_stale(page: Page, watch: Watch):
+    watch.allow(429)
+    page.goto("/requests/")
+    rows = page.locator("tbody tr")
+    before = rows.count()
+    page.route("**/*poll=1*", lambda route: route.fulfill(status=429, body=""))
+    page.evaluate("htmx.trigger(document.querySelector('#news'), 'poll')")
+    expect(page.locator("#news")).to_have_class(re.compile("is-stale"))
+    assert rows.count() == before

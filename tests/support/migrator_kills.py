@@ -4,8 +4,8 @@ python -m tests.support.migrator_kills      the database is in the environment o
 
 Each run is a forked child that ends itself with a real SIGKILL. A run that left nothing new behind
 (its statement only walked over what was there) lets the next one go one statement further; on
-SQLite, where a migration is a transaction and leaves nothing half done, it goes four times as far. Once
-the kernel's own migrations are through, only every fifth statement of the others is a boundary.
+SQLite, where a migration is a transaction and leaves nothing half done, four times as far. Once the
+kernel's own migrations are through, only every fifth statement of the others is a boundary.
 Prints one JSON document: kills, boundaries, seconds.
 """
 

@@ -151,6 +151,11 @@ STATUSES |= {
 }
 
 
+def word_of(name: str) -> str:
+    """The word for a state inside a sentence: `not_charged` -> `not charged`."""
+    return str(status_of(name).word).lower()
+
+
 def status_of(name: str) -> Status:
     """The look of a state; a state nobody described is shown by its name, calmly."""
     look = STATUSES.get(name)

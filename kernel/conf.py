@@ -95,6 +95,8 @@ SETTINGS: dict[str, Setting] = {
     "notification_lease_seconds": Setting(90, 10, 3600, "a sender owns a notification this long"),
     "notification_poll_seconds": Setting(1.0, 0.05, 60, "the sender looks at least this often"),
     "notification_page_rows": Setting(100, 1, 1000, "notifications claimed at once"),
+    "notification_slow_seconds": Setting(0.5, 0.1, 30, "an attempt that takes longer is slow"),
+    "notification_slow_count_max": Setting(400, 0, 10_000, "slow attempts, besides a page's"),
     "notification_retry_first_seconds": Setting(5, 1, 3600, "first wait of the schedule"),
     "notification_retry_max_seconds": Setting(3600, 1, 86400, "longest wait of the schedule"),
     "destination_slots_count_max": Setting(4, 1, 100, "attempts at one destination at once"),

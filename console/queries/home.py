@@ -8,6 +8,8 @@ from django.db import connection
 
 from kernel import clock
 from kernel.conf import conf
+from kernel.jobs.calls import ANSWER_SECONDS
+from kernel.models import Tool
 from kernel.states import Billing, Result
 
 NEWEST_PENDING_ROWS = 1000
@@ -30,13 +32,15 @@ SELECT 'accounts' AS name, CAST(COUNT(overrun_at) AS CHAR) AS detail,
   COALESCE(SUM(consumed_nano), 0) AS amount, MIN(overrun_at) AS oldest_at
 FROM bz_usage_accounts
 """
-# What agent jobs leave to people; read only where their tables are (migration 0068).
+# What agent jobs leave to people; read only where their tables are (migration 0068). The rule of
+# kernel/jobs/calls.py (is_lost) for calls that no job owns, a moment per deadline.
 _UNCERTAIN = """
 SELECT 'uncertain' AS name, '' AS detail, COUNT(*) AS amount,
   MIN(bz_tool_calls.updated_at) AS oldest_at
 FROM bz_tool_calls LEFT JOIN bz_jobs ON bz_jobs.id = bz_tool_calls.job_id
+  LEFT JOIN bz_tools ON bz_tools.id = bz_tool_calls.tool
 WHERE bz_tool_calls.state = 'dispatching' AND (bz_jobs.state <> 'running'
-  OR (bz_jobs.state IS NULL AND bz_tool_calls.updated_at < '{lease_ago}'))
+  OR (bz_jobs.state IS NULL AND (bz_tool_calls.error_code <> '' OR {late})))
 """
 _CHECKS = """
 SELECT 'broken' AS name, '' AS detail, COUNT(*) AS amount, MIN(checked_at) AS oldest_at
@@ -133,7 +137,6 @@ def _counted(name: str, table: str, where: str, *, since: str, oldest: str = "")
 
 def _of_jobs() -> list[str]:
     now = clock.now()
-    lease_ago = now - timedelta(seconds=conf.job_lease_seconds)
     return [
         _counted(
             "approvals",
@@ -149,8 +152,18 @@ def _of_jobs() -> list[str]:
             "state = 'owed' AND attempts > 0 AND error_text <> ''",
             since="created_at",
         ),
-        _UNCERTAIN.format(lease_ago=_sql_moment(lease_ago)),
+        _UNCERTAIN.format(late=_late_calls(now)),
     ]
+
+
+def _late_calls(now: datetime) -> str:
+    """Calls that were sent longer ago than their tool's deadline and the time for its answer."""
+    deadlines = {0, *Tool.objects.values_list("deadline_seconds", flat=True).distinct()}
+    return " OR ".join(
+        f"(COALESCE(bz_tools.deadline_seconds, 0) = {int(seconds)} AND bz_tool_calls.updated_at"
+        f" < '{_sql_moment(now - timedelta(seconds=seconds + ANSWER_SECONDS))}')"
+        for seconds in sorted(deadlines)
+    )
 
 
 def _of_delivery() -> list[str]:
@@ -166,7 +179,8 @@ def _of_delivery() -> list[str]:
         _counted(
             "overdue",
             "bz_notifications",
-            f"state = 'queued' AND due_at < '{_sql_moment(late)}'",
+            f"state = 'queued' AND due_at < '{_sql_moment(late)}' AND destination_id NOT IN"
+            " (SELECT id FROM bz_destinations WHERE closed_until_at IS NOT NULL)",
             since="due_at",
         ),
     ]

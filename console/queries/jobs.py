@@ -10,6 +10,7 @@ from django.db.models import Count, Max, Min, QuerySet
 from django.db.models.functions import Length, Substr
 from django.utils.translation import gettext_lazy as _
 
+from console.acting import version_of
 from console.filters import Choice, Chosen, Id
 from console.paging import Cursor, IdPage, page_ids, rows_by_id
 from console.queries.home import Backlog, backlog
@@ -164,6 +165,21 @@ def approvals_by_call(job_id: str) -> dict[str, list[Approval]]:
     for row in Approval.objects.defer("arguments_text").filter(job_id=job_id).order_by("id"):
         found.setdefault(row.tool_call_id, []).append(row)
     return found
+
+
+def job_version(job: Job) -> str:
+    """What a poll compares: it moves with the job, its requests, calls and questions.
+
+    Three looks into indexes; nothing of the page is read for it.
+    """
+    prefix = f"job:{job.id}:"
+    asked = Approval.objects.filter(job_id=job.id).aggregate(at=Max("updated_at"))
+    made = ToolCall.objects.filter(job_id=job.id).aggregate(at=Max("updated_at"), n=Count("id"))
+    steps = Request.objects.filter(
+        account_id=job.account_id, operation_id__gte=prefix, operation_id__lt=f"{prefix}A"
+    ).count()
+    moments = [at for at in (job.updated_at, asked["at"], made["at"]) if at is not None]
+    return f"{version_of(max(moments))}-{steps}-{made['n']}"
 
 
 def finished_seconds(job: Job) -> float | None:

@@ -20,6 +20,7 @@ from console.views.call_parts import prompt_of, target_of
 from console.words import act_text
 from kernel import clock
 from kernel.approvals.arguments import Change, difference, masked
+from kernel.approvals.decisions import in_the_same_hands
 from kernel.approvals.lookup import (
     approvals_of_job,
     continuation_of,
@@ -104,12 +105,21 @@ def approval_context(request: HttpRequest, row: Approval) -> dict[str, Any]:
     }
 
 
+def page_version(row: Approval) -> str:
+    """The same version as in the context, for a poll: three rows by their keys, no page."""
+    job = Job.objects.only("id", "updated_at").filter(id=row.job_id).first() if row.job_id else None
+    state = state_now(row, now=clock.now())
+    return _version(row, state, _call_of(row), continuation_of(approval_id=row.id), job)
+
+
 def why_not(request: HttpRequest, row: Approval, state: str) -> str:
     """Why this person cannot decide it now, in words; '' when they can (their role aside)."""
     if state != ApprovalState.OPEN:
         return _("It is decided or closed; there is nothing to decide any more.")
-    if row.requested_by == f"user:{request.user.get_username()}":
-        return _("You asked for this yourself; somebody else has to decide.")
+    if in_the_same_hands(row.requested_by, f"user:{request.user.get_username()}"):
+        return _(
+            "You asked for this yourself, or by a token that you issued; somebody else has to decide."
+        )
     return ""
 
 

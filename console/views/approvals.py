@@ -23,6 +23,7 @@ from console.views.approval_page import (
     HIGH,
     DecideForm,
     approval_context,
+    page_version,
     row_or_404,
     who_was_first,
 )
@@ -80,12 +81,11 @@ def _list_news(request: HttpRequest) -> HttpResponse:
 def detail(request: HttpRequest, approval_id: str) -> HttpResponse:
     """One question. A poll answers 204, its new state, or (from a form) one line about it."""
     row = row_or_404(approval_id)
+    if is_poll(request) and page_version(row) == request.GET.get("seen", ""):
+        return HttpResponse(status=204)
     context = approval_context(request, row)
-    if is_poll(request):
-        if context["version"] == request.GET.get("seen", ""):
-            return HttpResponse(status=204)
-        if "line" in request.GET:
-            return render(request, "console/approvals/_news.html", context)
+    if is_poll(request) and "line" in request.GET:
+        return render(request, "console/approvals/_news.html", context)
     return Screen(request, DETAIL, STATE_PART).show(context)
 
 

@@ -10,11 +10,16 @@ from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
-from console.acting import version_of
 from console.bodies import body_view
 from console.queries.approvals import uncertain_calls
 from console.queries.audit import acts_on
-from console.queries.jobs import StepParts, approvals_by_call, finished_seconds, job_steps
+from console.queries.jobs import (
+    StepParts,
+    approvals_by_call,
+    finished_seconds,
+    job_steps,
+    job_version,
+)
 from console.words import act_text
 from kernel import clock
 from kernel.conf import conf
@@ -63,6 +68,15 @@ def job_or_404(job_id: str) -> Job:
     return row
 
 
+def has_moved(job_id: str, *, seen: str) -> bool:
+    """Whether a job is another than the page that was `seen`; reads no body. Http404."""
+    light = Job.objects.only("id", "account_id", "updated_at")
+    row = light.filter(id=job_id).first() if is_id(job_id, chars_max=64) else None
+    if row is None:
+        raise Http404
+    return job_version(row) != seen
+
+
 def job_context(row: Job) -> dict[str, Any]:
     """Everything templates/console/jobs/detail.html names."""
     now = clock.now()
@@ -82,7 +96,7 @@ def job_context(row: Job) -> dict[str, Any]:
     pauses = list(Pause.objects.filter(scope__in=[GLOBAL, f"{ROUTE_PREFIX}{row.route_id}"]))
     return {
         "row": row,
-        "version": _version(row, steps),
+        "version": job_version(row),
         "is_live": row.state not in ENDED,
         "steps": steps,
         "waits": waits_of(row, steps, pauses),
@@ -95,14 +109,6 @@ def job_context(row: Job) -> dict[str, Any]:
             for act in acts_on(f"job:{row.id}", count=ACTS_SHOWN)
         ],
     }
-
-
-def _version(row: Job, steps: list[StepView]) -> str:
-    """What a poll compares: it changes with the job, its calls and its questions."""
-    calls = [call for step in steps for call in step.calls]
-    asked = [one.updated_at for call in calls for one in call.approvals]
-    moments = [row.updated_at, *(call.row.updated_at for call in calls), *asked]
-    return f"{version_of(max(moments))}-{len(steps)}"
 
 
 def state_shown(call: ToolCall, *, uncertain: Set[str]) -> str:

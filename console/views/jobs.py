@@ -18,7 +18,7 @@ from console.paging import Cursor
 from console.queries.jobs import FILTERS, depth, holders, job_page
 from console.responses import Screen
 from console.views.form_page import Done, FormPage, run_form
-from console.views.job_page import job_context, job_or_404, why_not
+from console.views.job_page import has_moved, job_context, job_or_404, why_not
 from console.waking import store_of, wake_worker
 from kernel import clock
 from kernel.errors import Conflict
@@ -80,9 +80,9 @@ def index(request: HttpRequest) -> HttpResponse:
 @needs_migration(AGENT_JOBS)
 def detail(request: HttpRequest, job_id: str) -> HttpResponse:
     """One job. A poll answers 204 while it has not moved."""
-    context = job_context(job_or_404(job_id))
-    if is_poll(request) and request.GET.get("seen") == context["version"]:
+    if is_poll(request) and not has_moved(job_id, seen=request.GET.get("seen", "")):
         return HttpResponse(status=204)
+    context = job_context(job_or_404(job_id))
     return Screen(request, "console/jobs/detail.html", "console/jobs/_run.html").show(context)
 
 

@@ -14,7 +14,7 @@ from console.filters import read_filters
 from console.middleware import is_poll
 from console.migrated import needs_migration
 from console.paging import Cursor
-from console.queries.destinations import destination_row
+from console.queries.destinations import closed_among, destination_row
 from console.queries.home import OVERDUE_SECONDS
 from console.queries.notifications import (
     FILTERS,
@@ -56,13 +56,17 @@ def index(request: HttpRequest) -> HttpResponse:
     newest = max((row.updated_at for row in found.rows), default=now)
     seen = chosen.query(poll="1", seen=str(version_of(newest)))
     late = now - timedelta(seconds=OVERDUE_SECONDS)
+    shut = closed_among(row.destination_id for row in found.rows)
     page, part = "console/notifications/index.html", "console/notifications/_list.html"
     return Screen(request, page, part).show(
         {
             "rows": [
                 {
                     "row": row,
-                    "is_overdue": row.state == NotificationState.QUEUED and row.due_at < late,
+                    # One whose destination is closed waits as it should.
+                    "is_overdue": row.state == NotificationState.QUEUED
+                    and row.due_at < late
+                    and row.destination_id not in shut,
                 }
                 for row in found.rows
             ],

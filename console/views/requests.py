@@ -15,6 +15,7 @@ from console.middleware import is_poll
 from console.paging import Cursor
 from console.queries.requests import FILTERS, changed_since, request_page
 from console.responses import Screen, form_version
+from console.statuses import word_of
 from console.step_up import step_up
 from console.views.news import news, seen_moment
 from console.views.request_page import ConfirmForm, ResolveForm, detail_context, why_not
@@ -97,7 +98,7 @@ def resolve(request: HttpRequest, request_id: str) -> HttpResponse:
         return refused(
             request, screen, error, context, form=form, back=back, subject=f"request:{row.id}"
         )
-    message = _("Recorded. The request is %(state)s now.") % {"state": after.billing_state}
+    message = _("Recorded. The request is %(state)s now.") % {"state": word_of(after.billing_state)}
     return screen.done(to=back, message=message)
 
 
@@ -170,7 +171,7 @@ def _confirm_context(row: Request, what: str, form: ConfirmForm) -> dict[str, An
 def _changed(row: Request) -> LostRace:
     return LostRace(
         _("It is %(result)s, %(billing)s now.")
-        % {"result": row.result_state, "billing": row.billing_state},
+        % {"result": word_of(row.result_state), "billing": word_of(row.billing_state)},
         result_state=row.result_state,
         billing_state=row.billing_state,
     )

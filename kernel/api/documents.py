@@ -7,9 +7,10 @@ import json
 from datetime import datetime
 from typing import Any
 
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse
 
 from kernel.api import errors
+from kernel.api.as_written import document_text, stored
 from kernel.approvals.arguments import masked
 from kernel.conf import conf
 from kernel.jobs.receipts import Invoked
@@ -45,9 +46,9 @@ JOB_WAITS = {
 }
 
 
-def answer(request: HttpRequest, document: dict[str, Any], *, status: int = 200) -> JsonResponse:
+def answer(request: HttpRequest, document: dict[str, Any], *, status: int = 200) -> HttpResponse:
     """A document as an HTTP answer, with the id of the HTTP request."""
-    response = JsonResponse(document, status=status)
+    response = HttpResponse(document_text(document), content_type="application/json", status=status)
     response[errors.HTTP_REQUEST_ID] = errors.http_request_id(request)
     return response
 
@@ -81,8 +82,8 @@ def whole_job_document(
         shown["next_action"] = f"Wait until an operator lifts the pause; {why}"
     return {
         **shown,
-        "input": plain(job.input_text),
-        "result": plain(job.result_text),
+        "input": stored(job.input_text),
+        "result": stored(job.result_text),
         "content_purged": not job.input_text,
         "approvals": [
             {
@@ -103,7 +104,7 @@ def claimed_document(job: JobRecord) -> dict[str, Any]:
         "fence": job.fence_token,
         "request_id": job.request_id,
         "route": job.route_id,
-        "input": plain(job.input_text),
+        "input": stored(job.input_text),
         "attempts": job.attempts,
         "lease_expires_at": time(job.lease_expires_at),
         "heartbeat_seconds": conf.job_heartbeat_seconds,

@@ -9,7 +9,9 @@ from ninja import Router, Schema
 from pydantic import ConfigDict, Field
 
 from kernel.api import documents
+from kernel.api.as_written import member_text
 from kernel.api.door import caller_of, kernel_of
+from kernel.approvals.arguments import canonical_text
 from kernel.conf import conf
 from kernel.delivery.sending import end_child_in_tx
 from kernel.errors import Conflict, InvalidInput
@@ -95,7 +97,7 @@ async def result(request: HttpRequest, payload: ResultIn) -> HttpResponse:
     """Report how a job ended, once; the identical report again is fine, a late one is 409."""
     caller = caller_of(request, "executor")
     kernel = kernel_of(request)
-    text, failed = _result_text(payload), payload.state == JobState.FAILED
+    text, failed = _result_text(payload, request.body), payload.state == JobState.FAILED
     await kernel.database.in_tx(
         kernel.store.finish,
         fence=_fence(caller.token_id, payload.job_id, payload.fence),
@@ -119,7 +121,8 @@ async def result(request: HttpRequest, payload: ResultIn) -> HttpResponse:
     return documents.answer(request, documents.job_document(job))
 
 
-def _result_text(payload: ResultIn) -> str:
+def _result_text(payload: ResultIn, body: bytes) -> str:
+    """The result as it was written, in one text, so that a repeat is known as one."""
     if payload.state == JobState.DONE and payload.error:
         raise InvalidInput("a job that is done has no error", field="error")
     if payload.state == JobState.FAILED and not payload.error.strip():
@@ -127,13 +130,11 @@ def _result_text(payload: ResultIn) -> str:
     if payload.result is None:
         return ""
     try:
-        text = json.dumps(payload.result, ensure_ascii=False, sort_keys=True, allow_nan=False)
-        size = len(text.encode())
-    except (ValueError, RecursionError):
+        json.dumps(payload.result, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):  # what no reader could take again, 1e999 among it
         raise InvalidInput("not a value that JSON has, in UTF-8", field="result") from None
-    if size > conf.job_result_bytes_max:
-        raise InvalidInput(f"at most {conf.job_result_bytes_max} bytes", field="result")
-    return text
+    given, most = member_text(body, "result"), conf.job_result_bytes_max
+    return canonical_text(given, field="result", bytes_max=most)
 
 
 def _fence(owner: str, job_id: str, token: int) -> Fence:

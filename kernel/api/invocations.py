@@ -7,11 +7,10 @@ from ninja import Router, Schema
 from pydantic import ConfigDict, Field
 
 from kernel.api import documents
+from kernel.api.as_written import member_text
 from kernel.api.door import actor_of, caller_of, kernel_of
-from kernel.errors import InvalidInput
 from kernel.jobs.invocations import invoke, resume
 from kernel.jobs.receipts import receipt
-from kernel.usage.json_text import members
 
 router = Router(tags=["agent"])
 
@@ -69,11 +68,4 @@ async def read(request: HttpRequest, invocation_id: str) -> HttpResponse:
 
 def _arguments_text(body: bytes) -> str:
     """The caller's own text of the member `arguments`: no number changes on its way (C1)."""
-    try:
-        text = body.decode()
-        found = [member for member in members(text) if member.key == "arguments"]
-    except ValueError as error:
-        raise InvalidInput(f"the body must be JSON in UTF-8: {error}", field="body") from None
-    if len(found) != 1:
-        raise InvalidInput("arguments is given twice", field="arguments")
-    return text[found[0].start : found[0].end]
+    return member_text(body, "arguments")

@@ -7,6 +7,7 @@ from ninja import Query, Router, Schema
 from pydantic import ConfigDict, Field
 
 from kernel.api import documents, lists
+from kernel.api.as_written import member_text
 from kernel.api.door import actor_of, caller_of, kernel_of
 from kernel.approvals.lookup import approvals_of_job
 from kernel.errors import NotFound
@@ -53,6 +54,7 @@ async def submit(request: HttpRequest, payload: JobIn) -> HttpResponse:
         request_id=payload.request_id,
         route_id=payload.route,
         input=payload.input,
+        input_text=member_text(request.body, "input"),
         actor=actor_of(request),
     )
     return await _whole(request, job, status=201 if created else 200)

@@ -79,15 +79,21 @@ def final_arguments(*, schema_text: str, given_text: str) -> Canonical:
     return _canonical_of(final)
 
 
-def parse(text: str | bytes, *, field: str = FIELD) -> Any:
+def canonical_text(text: str, *, field: str, bytes_max: int) -> str:
+    """The one text of any strict JSON: keys in order, every number as written. InvalidInput."""
+    return _text_of(parse(text, field=field, bytes_max=bytes_max))
+
+
+def parse(text: str | bytes, *, field: str = FIELD, bytes_max: int | None = None) -> Any:
     """Strict JSON as dicts, lists, str, bool, None and Number. InvalidInput, see `canonical`."""
+    bytes_max = conf.arguments_bytes_max if bytes_max is None else bytes_max
     try:
         text = text.decode() if isinstance(text, bytes) else text
         size = len(text.encode())
     except UnicodeError:
         _refuse(f"{field} must be valid UTF-8", field)
-    if size > conf.arguments_bytes_max:
-        _refuse(f"{field} has {size} bytes; {conf.arguments_bytes_max} are allowed", field)
+    if size > bytes_max:
+        _refuse(f"{field} has {size} bytes; {bytes_max} are allowed", field)
     try:
         value = _DECODER.decode(text)
     except RecursionError:

@@ -90,8 +90,11 @@ class Channels:
         for name, secret in zip(names, secrets, strict=True):
             if signing.key_of(secret) is None:
                 raise NotSent(
-                    f"{name} is not set, or is shorter than {signing.KEY_BYTES_MIN} bytes",
+                    # Without the variable's name: one mistake is one group of errors.
+                    "A signing secret of this destination is not set, or has fewer than"
+                    f" {signing.KEY_BYTES_MIN} bytes.",
                     code="secret_missing",
+                    next_action=f"Set {name} where the product runs, and restart.",
                 )
         if secrets:
             signed = signing.sign(

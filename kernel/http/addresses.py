@@ -86,6 +86,12 @@ class Target(NamedTuple):
         return f"{self.scheme}://{self.authority}"
 
 
+SWITCH = (
+    'a loopback or private one needs --allow-private, in the console "Allow a loopback or private'
+    ' address"'
+)
+
+
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
     """Public addresses only; `allow_private` adds loopback and private ones, never metadata."""
@@ -98,8 +104,12 @@ class AddressPolicy:
             ip = ipaddress.ip_address(address) if isinstance(address, str) else address
         except ValueError:
             raise AddressRefused("not an IP address", reason="address") from None
-        if not self._allows(_unwrapped(ip)):
-            raise AddressRefused(f"the address {ip} is not allowed", reason="address")
+        plain = _unwrapped(ip)
+        if self._allows(plain):
+            return
+        if AddressPolicy(allow_private=True)._allows(plain):
+            raise AddressRefused(f"the address {ip} is not allowed: {SWITCH}", reason="address")
+        raise AddressRefused(f"the address {ip} is not allowed", reason="address")
 
     def _allows(self, ip: Address) -> bool:
         if ip in METADATA or any(ip in network for network in NEVER):

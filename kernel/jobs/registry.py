@@ -14,7 +14,7 @@ from kernel.conf import SETTINGS
 from kernel.errors import AddressRefused, Conflict, InvalidInput, LostRace, NotFound
 from kernel.http import AddressPolicy, check_url
 from kernel.http.headers import OURS, TOKEN
-from kernel.ids import check_text
+from kernel.ids import check_text, is_id
 from kernel.jobs.fields import (
     check_count,
     check_flag,
@@ -117,9 +117,9 @@ def change_tool(
 def get_tool(*, tool_id: str) -> Tool:
     """One tool. NotFound, Unavailable without migration 0068."""
     schema.require(schema.AGENT_JOBS)
-    row = Tool.objects.filter(id=tool_id).first()
+    row = Tool.objects.filter(id=tool_id).first() if is_id(tool_id) else None
     if row is None:
-        raise NotFound(f"no tool {tool_id}")
+        raise NotFound("no such tool", code="tool_not_found", field="tool")
     return row
 
 
@@ -220,11 +220,6 @@ def _checked_url(url: Any, described: Mapping[str, Any], *, allow_private: bool)
         raise InvalidInput(
             f"url: {error.message}",
             field="url",
-            next_action=(
-                "A loopback or private address needs allow_private."
-                if error.details.get("reason") == "address"
-                else ""
-            ),
         ) from error
     return url
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from kernel import audit, schema
+from kernel.approvals.arguments import canonical_text
 from kernel.conf import conf
 from kernel.errors import Conflict, Forbidden, InvalidInput, NotFound, TooLarge
 from kernel.ids import check_id
@@ -28,12 +29,14 @@ def submit_job(
     route_id: str,
     input: Any,
     actor: audit.Actor,
+    input_text: str = "",
 ) -> tuple[JobRecord, bool]:
     """The job of (account, request id), and whether it was made just now: queued, audited (D1).
 
     `input` is plain JSON: for agents {"prompt": text} or {"messages": [{"role", "content"}, ...]},
-    for executors any object. A repeat finds its job whatever became of the route since. A paused
-    route takes jobs; they wait in the queue.
+    for executors any object, whose numbers stay as they are in `input_text`, the caller's own text
+    of the same value, where there is one. A repeat finds its job whatever became of the route
+    since. A paused route takes jobs; they wait in the queue.
 
     InvalidId, InvalidInput (input), TooLarge; NotFound `route_not_found`; Forbidden
     `account_closed`; Conflict `route_inactive`, `job_conflict`; Unavailable without 0068.
@@ -41,7 +44,7 @@ def submit_job(
     schema.require(schema.AGENT_JOBS)
     check_id(request_id, field="request_id")
     route = get_route(route_id=route_id)
-    text = canonical_input(input, target=route.target)
+    text = canonical_input(input, target=route.target, given_text=input_text)
     try:
         store.find(account_id=account_id, request_id=request_id)
     except NotFound:
@@ -136,8 +139,11 @@ def _check_open(account_id: str, route: Route) -> None:
         )
 
 
-def canonical_input(value: Any, *, target: str) -> str:
-    """The one text of a job's input: sorted keys, no spaces. InvalidInput names the place (D1)."""
+def canonical_input(value: Any, *, target: str, given_text: str = "") -> str:
+    """The one text of a job's input: sorted keys, no spaces. InvalidInput names the place (D1).
+
+    With `given_text` an executor's numbers stay as they were written.
+    """
     if not isinstance(value, dict) or not value:
         raise InvalidInput("input must be a JSON object that is not empty", field="input")
     if target == AGENT:
@@ -146,6 +152,9 @@ def canonical_input(value: Any, *, target: str) -> str:
         text = json.dumps(
             value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
         )
+        if given_text and target != AGENT:
+            room = conf.request_body_bytes_max
+            text = canonical_text(given_text, field="input", bytes_max=room)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError):
         # A lone surrogate is a UnicodeEncodeError, hence a ValueError, too.

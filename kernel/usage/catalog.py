@@ -295,11 +295,6 @@ def _checked_route(values: Mapping[str, Any]) -> dict[str, str]:
         raise InvalidInput(
             error.message,
             field="base_url",
-            next_action=(
-                "A loopback or private address needs allow_private."
-                if error.details.get("reason") == "address"
-                else ""
-            ),
         ) from error
     if len(base_url) > BASE_URL_CHARS_MAX or "?" in base_url or "#" in base_url:
         raise InvalidInput(

@@ -4,15 +4,16 @@ Leases that ended, leases renewed, and result bodies whose retention is over (A9
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from kernel import clock, outbox
+from kernel import clock
 from kernel.conf import conf
 from kernel.models import Body, Request
 from kernel.runtime.maintenance import PageReport
 from kernel.states import Billing, Result
-from kernel.transactions import requires_transaction, transaction
+from kernel.transactions import transaction
+from kernel.usage.notices import tell_unknown_in_tx
 
 ENDED = (Result.COMPLETE, Result.FAILED, Result.CANCELLED)
 
@@ -34,7 +35,7 @@ def expire_leases(*, cursor: Any = None, limit: int) -> PageReport:
         else 0
     )
     if moved:
-        _tell_unknown_in_tx(ended, at=now)
+        tell_unknown_in_tx(ended, at=now)
     return PageReport(
         scanned=len(ended),
         settled=moved,
@@ -51,7 +52,7 @@ def expire_lease(*, request_id: str) -> bool:
         id=request_id, result_state=Result.DISPATCHED, lease_expires_at__lt=now
     ).update(**_unknown(now))
     if moved:
-        _tell_unknown_in_tx([request_id], at=now)
+        tell_unknown_in_tx([request_id], at=now)
     return moved == 1
 
 
@@ -95,30 +96,6 @@ def purge_bodies(*, cursor: int | None = None, limit: int) -> PageReport:
     ).exists()
     more = len(pieces) == limit and not reached_young_ones
     return PageReport(scanned=len(pieces), settled=len(old), cursor=pieces[-1][0] if more else None)
-
-
-@requires_transaction
-def _tell_unknown_in_tx(request_ids: Sequence[str], *, at: datetime) -> None:
-    """Publish `request.unknown` for those that became unknown at this very moment (F1)."""
-    rows = Request.objects.filter(
-        id__in=request_ids, result_state=Result.UNKNOWN, result_at=at
-    ).values_list("id", "account_id", "operation_id", "service_id", "error_code")
-    outbox.publish_all_in_tx(
-        events=[
-            outbox.Event(
-                account_id=account_id,
-                name=outbox.REQUEST_UNKNOWN,
-                data={
-                    "request_id": request_id,
-                    "operation_id": operation_id,
-                    "service_id": service_id,
-                    "error_code": code,
-                },
-                request_id=request_id,
-            )
-            for request_id, account_id, operation_id, service_id, code in rows
-        ]
-    )
 
 
 def _unknown(now: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from kernel.states import RESULT, Billing, Result
 from kernel.transactions import transaction
 from kernel.usage.bodies import insert_bodies_in_tx
 from kernel.usage.dispatch import release_holds_in_tx
+from kernel.usage.notices import tell_unknown_in_tx
 from kernel.usage.sql import update_where_in_tx
 
 ERROR_TEXT_CHARS_MAX = 2000
@@ -62,6 +63,9 @@ def save_results(*, items: Sequence[Outcome]) -> list[Saved | Exception]:
         Saved(True, item.result_state, item.billing_state) if was_moved else _late(item)
         for item, was_moved in zip(items, moved, strict=True)
     ]
+    unknown = [item.request_id for item in applied if item.result_state == Result.UNKNOWN]
+    if unknown:
+        tell_unknown_in_tx(unknown, at=now)
     free = [item.request_id for item in applied if item.billing_state == Billing.NOT_CHARGED]
     if free:
         release_holds_in_tx(requests=list(Request.objects.filter(id__in=free)))

@@ -178,3 +178,29 @@ async def test_a_result_beyond_the_bound_is_refused(desk: Api) -> None:
     response = await report(desk, job, result="x" * conf.job_result_bytes_max)
     assert (response.status_code, error_of(response)["field"]) == (422, "result")
     assert (await report(desk, job, result="x")).status_code == 200
+
+
+async def test_every_number_reaches_the_executor_and_comes_back_as_it_was_written(
+    desk: Api,
+) -> None:
+    numbers = '{"b":9007199254740993,"a":0.10,"long":0.1234567890123456789012345}'
+    ordered = '{"a":0.10,"b":9007199254740993,"long":0.1234567890123456789012345}'
+    head = {"Content-Type": "application/json"}
+    for _ in range(2):
+        made = await desk.client.post(
+            "/v1/jobs",
+            content=f'{{"request_id":"r-1","route":"exports","input":{numbers}}}',
+            headers=head,
+        )
+    assert made.status_code == 200, "the repeat is known as one"
+    claimed = await desk.client.post("/v1/executor/claim")
+    assert f'"input": {ordered}' in claimed.text
+    (job,) = claimed.json()["jobs"]
+    report = (
+        f'{{"job_id":"{job["job_id"]}","fence":{job["fence"]},"state":"done","result":{numbers}}}'
+    )
+    for _ in range(2):
+        told = await desk.client.post("/v1/executor/result", content=report, headers=head)
+        assert told.status_code == 200, told.text
+    read = await desk.client.get(f"/v1/jobs/{job['job_id']}")
+    assert f'"input": {ordered}, "result": {ordered}' in read.text

@@ -37,7 +37,7 @@ def test_the_keys_value_is_never_stored_and_never_shown(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--base-url", "http://127.0.0.1:9/v1"], "needs allow_private"),
+        (["--base-url", "http://127.0.0.1:9/v1"], "needs --allow-private"),
         (["--base-url", "http://169.254.169.254/v1", "--allow-private"], "is not allowed"),
         (["--base-url", "ftp://x.example"], "only http:// and https://"),
         (["--base-url", "https://me:pw@x.example/v1"], "no user name or password"),
@@ -126,9 +126,9 @@ def test_a_change_touches_only_what_was_named_and_an_empty_text_clears() -> None
 def test_a_private_address_needs_its_permission_in_a_change_too() -> None:
     done(*ADD)
     local = ("service", "change", "gpt", "--base-url", "http://10.0.0.7/v1")
-    assert "allow_private" in run(*local).error
+    assert "--allow-private" in run(*local).error
     done(*local, "--allow-private", "yes")
-    assert "allow_private" in run("service", "change", "gpt", "--allow-private", "no").error
+    assert "--allow-private" in run("service", "change", "gpt", "--allow-private", "no").error
 
 
 def test_a_retired_service_takes_nothing_new_and_can_come_back() -> None:

@@ -49,7 +49,7 @@ def test_schema_and_policy_are_read_from_files(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (["--url", "https://{order}/"], "no {name} in its scheme or host"),
-        (["--url", "http://127.0.0.1:9/{order}"], "needs allow_private"),
+        (["--url", "http://127.0.0.1:9/{order}"], "needs --allow-private"),
         (["--parameters", '{"type":"object","anyOf":[]}'], "anyOf"),
         (["--policy", '{"default":"maybe","risk":"low"}'], "auto approval forbidden"),
         (["--secret-env", "sk-abc"], "the name of an environment variable"),
@@ -79,7 +79,7 @@ def test_a_change_touches_what_was_named_and_makes_a_version() -> None:
     assert AuditRow.objects.get(action="tool.change").reason == "season is over"
     nothing = run("tool", "change", "refund")
     assert "Say what to change" in nothing.error
-    assert "no tool ghost" in run("tool", "change", "ghost", "--active", "no").error.lower()
+    assert "no such tool" in run("tool", "change", "ghost", "--active", "no").error.lower()
 
 
 def test_tools_are_listed_and_shown_for_people_and_scripts() -> None:

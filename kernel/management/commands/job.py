@@ -13,7 +13,7 @@ from kernel.state import DatabaseStore, JobRecord
 from kernel.states import JOB
 
 STATES = tuple(state.name for state in JOB.states)
-LISTED = 50
+LISTED, LISTED_MAX = 50, 1000
 
 
 class Command(KernelCommand):
@@ -34,7 +34,9 @@ class Command(KernelCommand):
         listing = self.add_act(acts, "list", self._list, help="List jobs, newest first.")
         listing.add_argument("--account", default="", metavar="ID", help="only this account's")
         listing.add_argument("--state", default="", choices=STATES, help="only in this state")
-        listing.add_argument("--limit", type=int, default=LISTED, metavar="N", help=f"({LISTED})")
+        listing.add_argument(
+            "--limit", type=argument(_parse_limit), default=LISTED, metavar="N", help=f"({LISTED})"
+        )
         add_json(listing)
         show = self.add_act(acts, "show", self._show, help="Show one job.")
         show.add_argument("id", help="the job (job_...)")
@@ -72,7 +74,7 @@ class Command(KernelCommand):
         rows = jobs.list_jobs(
             account_id=options["account"],
             state=options["state"],
-            limit=max(1, min(options["limit"], 1000)),
+            limit=options["limit"],
         )
         if options["json"]:
             self.document([_short(row) for row in rows])
@@ -120,6 +122,12 @@ def _parse_input(text: str) -> Any:
         return json.loads(text_or_file(text))
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
+
+
+def _parse_limit(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= LISTED_MAX:
+        raise ValueError(f"a number from 1 to {LISTED_MAX}")
+    return int(text)
 
 
 def _state(row: Job | JobRecord) -> str:

@@ -11,6 +11,7 @@ from kernel.api.door import kernel_of
 from kernel.api.errors import render_error
 from kernel.errors import KernelError, Unauthorized
 from kernel.metrics import may_scrape
+from kernel.runtime.maintenance import seconds_since_a_pass
 
 FORWARDED = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP", "Forwarded", "Via")
 
@@ -23,16 +24,21 @@ async def livez(request: HttpRequest) -> HttpResponse:
 async def readyz(request: HttpRequest) -> HttpResponse:
     """200 when the database answers and the schema can be used; else 503 (H2).
 
-    Either says which migrations are missing; without 0066 or 0067 the rest works (H3).
+    Either says which migrations are missing; without 0066 or 0067 the rest works (H3). Ready also
+    says which engine runs the work, and how long ago any process last ran maintenance.
     """
     kernel = kernel_of(request)
     usable = False
     problems: dict[str, object] = {}
+    work: dict[str, object] = {"engine": settings.ENGINE.name}
     if not kernel.background.accepting:
         problems["closing"] = True
     else:
         try:
             found = await kernel.database.in_tx(schema.state)
+            if found.usable:
+                age = await kernel.database.in_tx(seconds_since_a_pass)
+                work["last_pass_seconds"] = None if age is None else round(age, 1)
         except (KernelError, OSError, *schema.DATABASE_ERRORS):
             problems["database"] = "does not answer"
         else:
@@ -46,7 +52,7 @@ async def readyz(request: HttpRequest) -> HttpResponse:
                 }
     if problems and not usable:
         return JsonResponse({"status": "not ready", **problems}, status=503)
-    return JsonResponse({"status": "ready", **problems})
+    return JsonResponse({"status": "ready", **work, **problems})
 
 
 async def metrics(request: HttpRequest) -> HttpResponse:

@@ -14,7 +14,7 @@ from kernel.conf import conf
 from kernel.errors import CommitOutcomeUnknown
 from kernel.models import PassStatus
 from kernel.runtime.database import Database
-from kernel.transactions import transaction
+from kernel.transactions import reading, transaction
 
 log = logging.getLogger(__name__)
 
@@ -200,6 +200,13 @@ class Pass:
             )
         except DATABASE_FAILURES:
             log.warning("pass %s could not record its back-off", self.name)
+
+
+@reading
+def seconds_since_a_pass() -> float | None:
+    """How long ago any process last wrote down a pass; None when none ever did (B6)."""
+    latest = PassStatus.objects.order_by("-updated_at").values_list("updated_at", flat=True).first()
+    return None if latest is None else (clock.db_now() - latest).total_seconds()
 
 
 @transaction

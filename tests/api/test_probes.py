@@ -33,7 +33,10 @@ async def test_alive_needs_no_database_and_no_token(api: Api) -> None:
 async def test_ready_asks_the_database(api: Api) -> None:
     response = await api.client.get("/readyz")
     assert response.status_code == 200
-    assert response.json()["status"] == "ready"
+    assert response.json() == {"status": "ready", "engine": "in_process", "last_pass_seconds": None}
+    await api.kernel.run_pass("receipts")
+    told = (await api.client.get("/readyz")).json()
+    assert 0 <= told["last_pass_seconds"] < 60
 
 
 @pytest.mark.parametrize("field", ["missing", "unknown", "changed"])

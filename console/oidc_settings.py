@@ -1,4 +1,4 @@
-"""BAILING_OIDC_*: the one OpenID Connect provider people may sign in with, if any."""
+"""Settings of signing in: the OpenID Connect provider, if any; roles that need a second factor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+ROLES = frozenset({"viewer", "approver", "operator", "admin"})  # as kernel/access/people.py
 PROVIDER = "sso"  # the id of our one provider, part of its addresses
 
 
@@ -46,3 +47,15 @@ def oidc(environ: Mapping[str, str]) -> Oidc | None:
         secret=environ["BAILING_OIDC_CLIENT_SECRET"],
         name=environ.get("BAILING_OIDC_NAME", "") or "single sign-on",
     )
+
+
+def mfa_roles(environ: Mapping[str, str]) -> frozenset[str]:
+    """BAILING_MFA_ROLES; ImproperlyConfigured names a role that does not exist."""
+    wanted = (name.strip() for name in environ.get("BAILING_MFA_ROLES", "").split(","))
+    found = frozenset(filter(None, wanted))
+    unknown = found - ROLES
+    if unknown:
+        raise ImproperlyConfigured(
+            f"BAILING_MFA_ROLES: no such role {sorted(unknown)}; roles are {sorted(ROLES)}."
+        )
+    return found

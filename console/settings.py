@@ -10,7 +10,7 @@ from console.database import database
 from console.engine import engine
 from console.env import load_env_file
 from console.mail import mail
-from console.oidc_settings import oidc
+from console.oidc_settings import mfa_roles, oidc
 from console.proxies import networks
 from kernel.conf import conf
 
@@ -29,6 +29,11 @@ if not SECRET_KEY:
         raise ImproperlyConfigured(
             "DJANGO_SECRET_KEY is not set. Run `manage.py install` once; it writes .env."
         )
+
+# Former keys, comma-separated: what they signed or encrypted (second factors) is still read.
+SECRET_KEY_FALLBACKS = [
+    key for key in os.environ.get("DJANGO_SECRET_KEY_FALLBACKS", "").split(",") if key
+]
 
 DEBUG = os.environ.get("BAILING_DEBUG", "") == "1"
 ALLOWED_HOSTS = os.environ.get("BAILING_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
@@ -141,7 +146,7 @@ MFA_TOTP_TOLERANCE = 1  # steps of 30 s: phones' clocks differ
 SOCIALACCOUNT_ADAPTER = "console.oidc.IdentityAdapter"
 SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [OIDC.app()]}} if OIDC else {}
 # Roles that must have a second factor, e.g. `admin,operator`.
-MFA_ROLES = frozenset(filter(None, os.environ.get("BAILING_MFA_ROLES", "").split(",")))
+MFA_ROLES = mfa_roles(os.environ)
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "sign-in"

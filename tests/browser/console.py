@@ -134,6 +134,28 @@ class Console:
             key,
         )
 
+    def add_person(self, name: str, role: str) -> str:
+        """Another person of the console; their first password."""
+        added = self._run("manage.py", "person", "add", name, "--role", role, "--json")
+        return str(json.loads(added)["password"])
+
+    def let_proof_age(self, name: str) -> None:
+        """Turn the clock of a person's sessions: their proof of who they are is too old."""
+        store = SessionStore()
+        for key, data in self.rows(
+            "SELECT session_key, session_data FROM bz_sessions WHERE person_id ="
+            " (SELECT id FROM auth_user WHERE username = ?)",
+            name,
+        ):
+            session = store.decode(data)
+            for moment in {"started_at", "confirmed_at"} & session.keys():
+                session[moment] -= 10_000
+            self.write(
+                "UPDATE bz_sessions SET session_data = ? WHERE session_key = ?",
+                store.encode(session),
+                key,
+            )
+
     # --- what applications do ---
 
     def ask(self, operation_id: str, *, token: str = "") -> httpx.Response:

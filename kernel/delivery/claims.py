@@ -7,6 +7,7 @@ Lock order: notifications, then the destination that is probed.
 """
 
 import os
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -85,9 +86,10 @@ class _Place:
 
 @reading
 def _places(*, busy: Mapping[str, int]) -> list[_Place]:
-    """Where something is due and a slot is free; the least busy first.
+    """Where something is due and a slot is free: the least busy first, of equals any.
 
-    Notifications without a destination count as one.
+    Senders that look at once so begin at different places. Notifications without a destination
+    count as one.
     """
     now = clock.db_now()
     slots = conf.destination_slots_count_max
@@ -95,33 +97,36 @@ def _places(*, busy: Mapping[str, int]) -> list[_Place]:
     # One step into one index per destination; EXISTS would become a list of all that is due.
     head = due.filter(destination_id=OuterRef("id")).order_by("due_at", "id").values("id")[:1]
     rows = Destination.objects.alias(head=Subquery(head)).filter(head__isnull=False)
+    columns = rows.filter(active=True).values_list(
+        "id", "secret_env", "allow_private", "closed_until_at"
+    )
     found = []
-    for row in rows.filter(active=True).order_by("id"):
-        free = slots - busy.get(row.id, 0)
-        if row.closed_until_at is not None:
-            free = 1 if row.closed_until_at <= now and not busy.get(row.id) else 0
+    for row_id, secret_env, allow_private, closed_until_at in columns:
+        free = slots - busy.get(row_id, 0)
+        if closed_until_at is not None:
+            free = 1 if closed_until_at <= now and not busy.get(row_id) else 0
         if free > 0:
-            found.append(
-                _Place(row.id, free, row.secret_env, row.allow_private, row.closed_until_at)
-            )
+            found.append(_Place(row_id, free, secret_env, allow_private, closed_until_at))
     if (free := slots - busy.get("", 0)) > 0 and due.filter(destination_id="").exists():
         found.append(_Place("", free))
-    return sorted(found, key=lambda place: busy.get(place.destination_id, 0))
+    return sorted(found, key=lambda place: (busy.get(place.destination_id, 0), random.random()))
 
 
 @transaction
 def _claim(*, owner: str, limit: int, places: list[_Place]) -> list[Claimed]:
     taken: list[Claimed] = []
+    now = clock.db_now()
+    share = max(1, limit // len(places))  # a few of each, not all slots of the first ones
     for place in places:
         if len(taken) >= limit:
             break
-        taken += _take_in_tx(place, owner=owner, limit=min(place.free, limit - len(taken)))
+        free = min(place.free, share, limit - len(taken))
+        taken += _take_in_tx(place, owner=owner, limit=free, now=now)
     return taken
 
 
 @requires_transaction
-def _take_in_tx(place: _Place, *, owner: str, limit: int) -> list[Claimed]:
-    now = clock.db_now()
+def _take_in_tx(place: _Place, *, owner: str, limit: int, now: datetime) -> list[Claimed]:
     # One index serves filter and order: only what is taken is locked, the others are skipped.
     rows = list(
         Notification.objects.select_for_update(skip_locked=True)

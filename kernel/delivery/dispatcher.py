@@ -1,7 +1,8 @@
 """The dispatcher: claims notifications, sends them, records what came of it (F1, F2, G3).
 
 Messages only wake it: what is to be sent it reads from the table, at least every
-`notification_poll_seconds`. Each destination has its own slots. When the kernel closes, it sends
+`notification_poll_seconds`. Each destination has its own slots, and what takes long does not count
+as one of the page: many that hang leave room for others. When the kernel closes, it sends
 what draining work still publishes, takes one last look, and waits for what it has begun.
 """
 
@@ -33,7 +34,8 @@ KIND_OF_WORK = frozenset({"callback", "delivery", "approval_webhook", "alert"})
 
 
 class Dispatcher:
-    """Sends the notifications of one kernel, at most `notification_page_rows` at once.
+    """Sends the notifications of one kernel: at most `notification_page_rows` at once, besides
+    `notification_slow_count_max` that are slow.
 
     `start()` begins to claim, `wake()` says that there may be something, `stop_claiming()` ends
     claiming after one last look, `stopped()` waits for it. Attempts are background work of the
@@ -46,6 +48,7 @@ class Dispatcher:
         self.owner = owner
         self._database, self._background, self._channels = database, background, channels
         self._running: Counter[str] = Counter()
+        self._began: dict[str, float] = {}  # by message: when its attempt began
         # Attempts that end together share a commit; the call may be repeated.
         self._writer: Writer[Report, Recorded] = Writer(
             database,
@@ -119,7 +122,10 @@ class Dispatcher:
     async def _pause(self, seconds: float) -> None:
         """Until the next look. After a failure only closing shortens the wait, no wake-up does."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + (seconds or conf.notification_poll_seconds)
+        usual = conf.notification_poll_seconds
+        if self._free() < 1:  # by then some of them are slow
+            usual = min(usual, conf.notification_slow_seconds)
+        until = loop.time() + (seconds or usual)
         while not self._stopping and (left := until - loop.time()) > 0:
             waiting = asyncio.ensure_future(self._wake.wait())
             await asyncio.wait([waiting], timeout=left)
@@ -128,8 +134,15 @@ class Dispatcher:
                 return
             self._wake.clear()
 
+    def _free(self) -> int:
+        """How many may be claimed now: those of a page, less what is under way and not slow."""
+        slow_since = clock.monotonic() - conf.notification_slow_seconds
+        slow = sum(began <= slow_since for began in self._began.values())
+        beyond = max(0, slow - conf.notification_slow_count_max)
+        return conf.notification_page_rows - (self.running - slow) - beyond
+
     async def _claim(self) -> None:
-        free = conf.notification_page_rows - self.running
+        free = self._free()
         if free < 1:
             return
         # Before the claim: the lease may only begin later than we think.
@@ -142,6 +155,7 @@ class Dispatcher:
 
     def _start(self, message: Claimed, *, lease_until: float) -> None:
         self._running[message.destination_id] += 1
+        self._began[message.id] = clock.monotonic()
         kind = message.kind if message.kind in KIND_OF_WORK else "delivery"
         work = self._send(message, lease_until=lease_until)
         # Its row was accepted long ago; what closes is only the door to new work.
@@ -156,6 +170,7 @@ class Dispatcher:
         finally:
             self._running[message.destination_id] -= 1
             self._running += Counter()  # drops what is zero
+            self._began.pop(message.id, None)
             self._wake.set()
 
     async def _attempt(self, message: Claimed, *, lease_until: float) -> End:

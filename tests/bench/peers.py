@@ -16,7 +16,7 @@ from tests.support.mariadb_server import Server
 from tests.support.product import look_apart, running_kernel
 from tests.support.receiver import Receiver
 
-HANGING, EACH_HANGING = 10, 20
+HANGING, EACH_HANGING = 40, 5  # more than the slots of a page
 HEALTHY, EACH_HEALTHY = 5, 10
 HANG_SECONDS, TARGET_SECONDS = 15.0, 2.0
 WAIT_SECONDS = 60.0

@@ -4,6 +4,7 @@ from django.db import connection
 
 from kernel.delivery import destinations
 from kernel.models import DeadLetter, DeadLetterGroup, Destination, Notification
+from kernel.runtime.database import allow_long_statements
 from tests.bench import rows
 from tests.delivery.letters import ANN, dead, notification
 from tests.support import lives
@@ -33,6 +34,7 @@ def letters(*, count: int, to_back: int) -> None:
         **dict.fromkeys(("created_at", "updated_at"), rows.rising(rows=count)),
     }
     rows.copy(model=DeadLetter, key=pattern.id, rows=count, columns=columns)
+    allow_long_statements()
     _execute(
         "UPDATE bz_delivery_dlq SET kind = 'native', replay_identity = CONCAT('replay.', id)",
         "TRUNCATE bz_notifications",

@@ -139,6 +139,36 @@ async def test_one_hanging_peer_holds_nobody_else_up(receiver: Receiver) -> None
     assert all(abs(order.index(one) - healthy.index(one)) < 4 for one in healthy), "in order"
 
 
+async def test_more_hanging_peers_than_slots_hold_no_healthy_one_up(receiver: Receiver) -> None:
+    """Thirty peers that hang could take all slots three times over."""
+    names = [f"hanging-{number}" for number in range(30)]
+    receiver.hold_seconds |= dict.fromkeys(names, 60.0)
+    with override(notification_page_rows=10):
+        await place(receiver, *names, count=1)
+        healthy = await place(receiver, "one", "other", count=5)
+        async with running_kernel(worker=True):
+            began = time.monotonic()
+            await ended(healthy)
+            took = time.monotonic() - began
+            assert sum(receiver.running[name] for name in names if name in receiver.running) > 10
+            receiver.hold_seconds.clear()
+            receiver.release()
+    assert took < 20, "long before one of those that hang has ended"
+
+
+async def test_what_is_slow_has_a_bound_of_its_own(receiver: Receiver) -> None:
+    receiver.hold_seconds |= {"a": 15.0, "b": 15.0}
+    await place(receiver, "a", "b", count=8)
+    limits = {"notification_page_rows": 2, "notification_slow_count_max": 3}
+    with override(**limits, notification_slow_seconds=0.1, notification_poll_seconds=0.05):
+        async with running_kernel(worker=True) as kernel:
+            await arrive(receiver, 5)
+            await asyncio.sleep(0.5)  # time for one too many
+            assert kernel.dispatcher.running == receiver.count() == 5
+            receiver.hold_seconds.clear()
+            receiver.release()
+
+
 async def test_a_timeout_is_unknown_and_may_be_a_duplicate(receiver: Receiver) -> None:
     receiver.hold_seconds["ops"] = 30.0
     (one,) = await place(receiver, "ops", count=1)

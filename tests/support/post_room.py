@@ -120,16 +120,19 @@ class PostRoom:
     def dead_letters(self, count: int) -> None:
         """So many more of the same error for the same receiver, copied inside the server."""
         one = self.letter(self.dead_letter())
-        columns = [name for name in one if name not in ("id", "replay_identity", "created_at")]
-        names = ", ".join(columns)
+        new = ("id", "replay_identity", "notification_id", "created_at")
+        names = ", ".join(name for name in one if name not in new)
         self.house.rows(
-            f"INSERT INTO bz_delivery_dlq (id, replay_identity, created_at, {names})"
-            " WITH RECURSIVE n (n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM n WHERE n < %s)"
+            f"INSERT INTO bz_delivery_dlq ({', '.join(new)}, {names})"
+            " WITH RECURSIVE low (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM low WHERE n < 99),"
+            " high (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM high WHERE n < 99),"
+            " every (n) AS (SELECT high.n * 100 + low.n FROM high, low)"
             " SELECT CONCAT('dlq_copy', LPAD(n, 6, '0')), CONCAT('replay.dlq_copy', LPAD(n, 6,"
-            f" '0')), created_at - INTERVAL n SECOND, {names} FROM n, bz_delivery_dlq"
-            " WHERE id = %s",
-            count,
+            " '0')), CONCAT('ntf_copy', LPAD(n, 6, '0')), created_at - INTERVAL n SECOND,"
+            f" {names} FROM every, bz_delivery_dlq"
+            " WHERE id = %s AND n BETWEEN 2 AND %s",
             one["id"],
+            count,
         )
         self.house.rows("UPDATE bz_dlq_groups SET total_count = %s, open_count = %s", count, count)
         self.house.rows("COMMIT")

@@ -167,15 +167,7 @@ class Kernel:
             conf.operation_interval_seconds,
             conf.operation_page_rows,
         )
-        purges = {
-            policy.kind: self._pass(
-                pass_name(policy),
-                policy.run,
-                conf.purge_interval_seconds,
-                conf.recovery_page_rows,
-            )
-            for policy in POLICIES
-        }
+        purges = self._purges()
         self.purge = purges.pop(BODIES)
         self.passes: tuple[Pass, ...] = (
             self.recovery,
@@ -190,14 +182,16 @@ class Kernel:
             *purges.values(),
         )
         if (copy := copy_from_environment()) is not None:
-            self.passes += (
-                self._pass(
-                    "audit_copy",
-                    audit_copy_page(copy),
-                    conf.audit_copy_interval_seconds,
-                    conf.audit_copy_page_rows,
-                ),
-            )
+            page, rows = audit_copy_page(copy), conf.audit_copy_page_rows
+            self.passes += (self._pass("audit_copy", page, conf.audit_copy_interval_seconds, rows),)
+
+    def _purges(self) -> dict[str, Pass]:
+        """One pass per kind of content that retention removes (A17)."""
+        interval, rows = conf.purge_interval_seconds, conf.recovery_page_rows
+        return {
+            policy.kind: self._pass(pass_name(policy), policy.run, interval, rows)
+            for policy in POLICIES
+        }
 
     async def _check_schema(self) -> None:
         found = await self.database.in_tx(schema.state)

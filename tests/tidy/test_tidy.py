@@ -29,7 +29,7 @@ LAYERS = (
     "kernel.usage kernel.state kernel.access",
     "kernel.approvals",
     "kernel.jobs kernel.delivery",
-    "kernel.operations kernel.invariants kernel.startup kernel.doctor",
+    "kernel.operations kernel.invariants kernel.startup kernel.retention kernel.doctor",
     "kernel.kernel",
     "kernel.api kernel.tasks kernel.demo",
     "console",

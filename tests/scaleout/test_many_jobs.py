@@ -10,11 +10,11 @@ import time
 
 import pytest
 
+from tests.scaleout.conftest import Broker
 from tests.scaleout.fleet import Fleet, Member
 from tests.scaleout.work import Work
 from tests.support.desk import Desk
 from tests.support.house import House
-from tests.support.redis_server import RedisServer
 
 JOBS = int(os.environ.get("BAILING_SCALEOUT_JOBS", "500"))
 KILLS = 6
@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def test_every_job_finishes_once_while_workers_and_the_broker_are_killed(
-    desk: Desk, fleet: Fleet, redis: RedisServer
+    desk: Desk, fleet: Fleet, broker: Broker
 ) -> None:
     house = desk.house
     webs = [fleet.web(), fleet.web()]
@@ -38,7 +38,7 @@ def test_every_job_finishes_once_while_workers_and_the_broker_are_killed(
     work = Work(desk, webs)
     posted = work.submit_all(JOBS)
 
-    killed, restarted = _live_through_it(work, fleet, workers, redis)
+    killed, restarted = _live_through_it(work, fleet, workers, broker)
 
     assert [each.result() for each in posted] == [201] * JOBS
     assert (killed, restarted) == (KILLS, 1)
@@ -47,12 +47,13 @@ def test_every_job_finishes_once_while_workers_and_the_broker_are_killed(
     codes = [member.terminate() for member in (*beats, *workers, *webs)]
     assert codes[: len(beats) + len(workers)] == [0] * 5, fleet.words("worker")[-3000:]
     assert "Traceback" not in fleet.words("worker"), fleet.words("worker")[-6000:]
-    assert redis.password not in fleet.words("worker") + fleet.words("web") + fleet.words("beat")
+    words = fleet.words("worker") + fleet.words("web") + fleet.words("beat")
+    assert f":{broker.password}@" not in words
     house.verify()
 
 
 def _live_through_it(
-    work: Work, fleet: Fleet, workers: list[Member], redis: RedisServer
+    work: Work, fleet: Fleet, workers: list[Member], broker: Broker
 ) -> tuple[int, int]:
     """Decide, resolve, kill and start again until nothing is owed; kills and broker restarts."""
     dice = random.Random(SEED)
@@ -69,7 +70,7 @@ def _live_through_it(
             workers[number] = fleet.worker()
             killed += 1
         if not restarted and ended >= broker_restart:
-            redis.restart()
+            broker.restart()
             restarted += 1
         work.decide_all()
         work.resolve_all()

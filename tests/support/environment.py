@@ -16,6 +16,7 @@ STEERING = (
     "BAILING_NOTIFICATION_TEST_MYSQL",
     "BAILING_NOTIFICATION_TEST_MYSQL_PORT",
     "BAILING_SCALEOUT_JOBS",
+    "BAILING_SCALEOUT_BROKER",
 )
 # Synthetic credentials, so that nothing in a test depends on an installed `.env`.
 SYNTHETIC = {

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount import providers
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter, get_adapter
 from django.conf import settings
 from django.contrib import messages
@@ -96,6 +97,7 @@ def _start(request: HttpRequest, process: str, to: str) -> HttpResponse:
     """The redirect to the provider. Where it cannot be reached, our page says so."""
     if settings.OIDC is None:
         raise Http404
+    providers.registry.load()  # allauth's own addresses would; they are not routed
     try:
         provider = get_adapter().get_provider(request, PROVIDER)
         answer: HttpResponse = provider.redirect(request, process, next_url=to)
@@ -118,6 +120,7 @@ def callback(request: HttpRequest, provider_id: str) -> HttpResponseBase:
     """The provider's answer: one that this very browser asked for (state, PKCE)."""
     if settings.OIDC is None:
         raise Http404
+    providers.registry.load()
     views = import_module("allauth.socialaccount.providers.openid_connect.views")
     answer: HttpResponseBase = views.callback(request, provider_id=provider_id)
     return answer

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from allauth.mfa.models import Authenticator
+from allauth.socialaccount import providers
 from allauth.socialaccount.models import SocialAccount
 from django.apps import apps
 from django.contrib.auth.models import User
@@ -90,6 +91,7 @@ def provider(settings, monkeypatch):
     ]
     assert apps.is_installed("allauth.socialaccount.providers.openid_connect")
     settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [settings.OIDC.app()]}}
+    monkeypatch.setattr(providers, "registry", providers.ProviderRegistry())
     found = Provider()
     monkeypatch.setattr(oidc.IdentityAdapter, "get_requests_session", lambda self: found)
     return found

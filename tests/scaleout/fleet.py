@@ -23,8 +23,8 @@ from tests.support.kernel_process import LIMITS, ROOT
 from tests.support.owned import identity_of
 from tests.support.wait import wait_until
 
-START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 40.0
+START_SECONDS_MAX = 180.0  # a busy machine starts seven processes slowly
+STOP_SECONDS_MAX = 60.0
 PYTHON = [sys.executable, "-m"]
 CELERY = [*PYTHON, "celery", "-A", "console.celery"]
 ALONE = ["--without-gossip", "--without-mingle", "--without-heartbeat"]

@@ -17,7 +17,7 @@ from tests.support.kernel_process import ROOT
 from tests.support.redis_server import RedisServer
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST")
+pytestmark = [pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST"), pytest.mark.timeout(400)]
 
 TASKS = ("bailing.tick", "bailing.run_jobs", "bailing.deliver")
 QUICK_SECONDS = 5.0  # a busy machine; what must not be in it are the broker's time-outs in a row
@@ -163,8 +163,13 @@ def test_a_worker_that_cannot_run_says_why_and_ends(
         )
         for says, (more, options) in wrong.items()
     }
-    for says, process in started.items():
-        words, _ = process.communicate(timeout=60)
-        assert process.returncode != 0, words
-        assert says in " ".join(words.split()), words
-        assert "hush" not in words
+    try:
+        for says, process in started.items():
+            words, _ = process.communicate(timeout=100)
+            assert process.returncode != 0, words
+            assert says in " ".join(words.split()), words
+            assert "hush" not in words
+    finally:
+        for process in started.values():
+            process.kill()
+            process.wait()

@@ -84,13 +84,22 @@ class RedisServer:
 @contextlib.contextmanager
 def private_redis() -> Iterator[RedisServer]:
     """Start a server of our own and throw it away afterwards. ServerUnavailable without one."""
-    search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
-    program = shutil.which("redis-server", path=search)
-    if program is None:
-        raise ServerUnavailable("no Redis server is installed; its package is redis-server")
+    program = _program()
     remove_stale(DIRECTORY_PREFIX)
     directory = OwnedDirectory.create(DIRECTORY_PREFIX)
     try:
-        yield RedisServer(program, directory).start()
+        # By its own name: the program asks what it was called.
+        named = directory.path / "redis-server"
+        named.symlink_to(program)
+        yield RedisServer(str(named), directory).start()
     finally:
         directory.remove()
+
+
+def _program() -> str:
+    """The server; a machine with Redis's tools only has it under another name."""
+    search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
+    for name in ("redis-server", "redis-check-rdb"):
+        if program := shutil.which(name, path=search):
+            return program
+    raise ServerUnavailable("no Redis server is installed; its package is redis-server")

@@ -106,7 +106,9 @@ def _start(instance: Any, **_: Any) -> None:
         _refuse("Run the worker with --pool threads or --pool solo: one kernel, no forks.")
     try:
         tasks.start_kernel()
-    except (KernelError, DatabaseError, InterfaceError, TimeoutError) as error:
+    except Exception as error:  # whatever it is: Celery would go on without a kernel
+        if not isinstance(error, (KernelError, DatabaseError, InterfaceError, OSError)):
+            log.exception("starting the kernel has a defect")
         way_out = f" {error.way_out}" if isinstance(error, KernelError) else ""
         _refuse(f"The kernel did not start: {error}.{way_out}".replace("..", "."))
     messenger().start()

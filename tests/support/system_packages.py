@@ -48,6 +48,7 @@ NEEDS: dict[str, list[Need]] = {
         (("openssl",), _command("openssl")),
         (("mariadb-server-core",), _command("mariadbd", "mysqld")),
         (("mariadb-client-core",), _command("my_print_defaults")),
+        (("mariadb-client",), _command("mariadb-dump")),
         # redis-tools has the server's program too, without its service unit.
         (("redis-tools",), _command("redis-server", "redis-check-rdb")),
         (("chromium", "chromium-browser"), _command("chromium", "chromium-browser")),

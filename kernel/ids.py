@@ -4,6 +4,8 @@ import os
 import re
 import time
 import unicodedata
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from django.db import models
@@ -46,6 +48,54 @@ def check_text(value: Any, *, field: str, chars_max: int) -> str:
     if any(unicodedata.category(character) in UNPRINTABLE for character in text):
         raise InvalidInput(f"{field} must be one line without control characters", field=field)
     return text
+
+
+OWN_VARIABLES = ("BAILING_", "DJANGO_", "MYSQL_")
+KEY_NAMES_VARIABLE = "BAILING_KEY_NAMES"
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,119}\Z")
+# Where BAILING_KEY_NAMES declares none: a telling word, and none of what hosts keep for themselves.
+_KEY_WORDS = frozenset({"KEY", "TOKEN", "SECRET", "SIGNING"})
+_HOST_WORDS = frozenset({"ACCESS", "PRIVATE", "SSH", "VAULT", "KUBERNETES", "DATABASE", "BROKER"})
+
+
+def check_key_name(
+    name: Any, *, field: str, also: str = "", environ: Mapping[str, str] = os.environ
+) -> str:
+    """The name of an environment variable whose value may leave as a key, else InvalidInput (I1).
+
+    Never one of our own, but for names that begin with `also`. Of the others those that
+    BAILING_KEY_NAMES lists (`OPENAI_API_KEY, SHOP_*`); without it, those that say that they are a
+    key, token or secret. So nobody sends a secret of the host away by naming it.
+    """
+    if not isinstance(name, str) or not _VARIABLE.match(name):
+        raise InvalidInput(
+            f"{field} is the name of an environment variable in capitals, never the secret itself",
+            field=field,
+        )
+    if name.startswith(OWN_VARIABLES) and not (also and name.startswith(also)):
+        raise InvalidInput(f"{name} belongs to this product itself; it is never sent", field=field)
+    if also and name.startswith(also):
+        return name
+    declared = [part.strip() for part in environ.get(KEY_NAMES_VARIABLE, "").split(",")]
+    patterns = [part for part in declared if part]
+    words = set(name.split("_"))
+    by_words = not patterns and bool(words & _KEY_WORDS) and not words & _HOST_WORDS
+    if not by_words and not any(fnmatchcase(name, pattern) for pattern in patterns):
+        raise InvalidInput(
+            f"{name} is not declared as a key",
+            field=field,
+            next_action=f"Add it to {KEY_NAMES_VARIABLE} where the product runs, and restart.",
+        )
+    return name
+
+
+def key_value(name: str, *, environ: Mapping[str, str], also: str = "") -> str:
+    """What a key's variable holds; '' when it is not set, or may not be read (any more)."""
+    try:
+        check_key_name(name, field="name", also=also, environ=environ)
+    except InvalidInput:
+        return ""
+    return environ.get(name, "")
 
 
 class IdField(models.CharField):

@@ -7,14 +7,13 @@ account are active, so that they can rotate: add the new one, change the senders
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 
 from kernel import audit, clock, schema
 from kernel.conf import conf
-from kernel.errors import Conflict, InvalidInput, NotFound, Unauthorized, Unavailable
-from kernel.ids import new_id
+from kernel.errors import Conflict, NotFound, Unauthorized, Unavailable
+from kernel.ids import check_key_name, key_value, new_id
 from kernel.models import Account, SigningKey, WebhookReceipt
 from kernel.runtime.maintenance import PageReport
 from kernel.transactions import insert_new_in_tx, reading, transaction
@@ -23,8 +22,6 @@ log = logging.getLogger(__name__)
 
 ACTIVE_MAX = 2
 ENVIRONMENT_KEY = "BAILING_WEBHOOK_SECRET"
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,119}\Z")
-OWN_VARIABLES = ("BAILING_", "DJANGO_", "MYSQL_")
 
 
 @transaction
@@ -34,7 +31,7 @@ def add_signing_key(*, account_id: str, secret_env: str, actor: audit.Actor) -> 
     The variable may still be empty; the key verifies nothing until it has a value. InvalidInput,
     NotFound, Conflict `two_keys_active` and `key_exists`.
     """
-    _check_variable(secret_env)
+    check_key_name(secret_env, field="secret_env", also=ENVIRONMENT_KEY)
     return _add_in_tx(account_id=account_id, secret_env=secret_env, actor=actor)
 
 
@@ -71,7 +68,10 @@ def active_secrets(
     """(key id, secret) of the account's active keys whose variable has a value, oldest first."""
     rows = SigningKey.objects.filter(account_id=account_id, revoked_at=None).order_by("id")
     found = rows.values_list("id", "secret_env")[:ACTIVE_MAX]
-    return [(key_id, environ[name]) for key_id, name in found if environ.get(name)]
+    values = [
+        (key_id, key_value(name, environ=environ, also=ENVIRONMENT_KEY)) for key_id, name in found
+    ]
+    return [(key_id, value) for key_id, value in values if value]
 
 
 @transaction
@@ -174,13 +174,3 @@ def _add_in_tx(*, account_id: str, secret_env: str, actor: audit.Actor) -> Signi
 def _active_in_tx(account_id: str) -> list[str]:
     rows = SigningKey.objects.filter(account_id=account_id, revoked_at=None)
     return list(rows.values_list("secret_env", flat=True))
-
-
-def _check_variable(name: str) -> None:
-    if not isinstance(name, str) or not _VARIABLE.match(name):
-        raise InvalidInput(
-            "write the name of an environment variable in capitals, never the secret itself",
-            field="secret_env",
-        )
-    if name.startswith(OWN_VARIABLES) and not name.startswith(ENVIRONMENT_KEY):
-        raise InvalidInput(f"{name} is a secret for something else", field="secret_env")

@@ -18,6 +18,7 @@ from kernel.delivery.ends import End
 from kernel.delivery.mail import Mailer
 from kernel.errors import NotSent, OutcomeUnknown, PeerError
 from kernel.http import AddressPolicy, Answer, Door
+from kernel.ids import key_value
 from kernel.outbox import APPRISE, EMAIL, WEBHOOK
 from kernel.states import Delivery
 
@@ -86,7 +87,7 @@ class Channels:
         """Signed anew for each attempt; NotSent where a secret is missing: never unsigned."""
         headers = [("Content-Type", message.content_type)]
         names = [name for name in message.secret_env.split(",") if name]
-        secrets = [self.environ.get(name, "") for name in names]
+        secrets = [key_value(name, environ=self.environ) for name in names]
         for name, secret in zip(names, secrets, strict=True):
             if signing.key_of(secret) is None:
                 raise NotSent(

@@ -9,14 +9,12 @@ from kernel import outbox
 from kernel.delivery import chat
 from kernel.errors import AddressRefused, InvalidInput
 from kernel.http import AddressPolicy, check_url
-from kernel.ids import ALLOWED, check_text
+from kernel.ids import ALLOWED, check_key_name, check_text
 from kernel.outbox import APPRISE, EMAIL, EXECUTOR, WEBHOOK
 
 CHANNELS = (WEBHOOK, EMAIL, APPRISE, EXECUTOR)
 ADDRESS_CHARS_MAX, SENDER_CHARS_MAX = 500, 200
-SECRETS_MAX = 2
-OWN_VARIABLES = ("BAILING_", "DJANGO_", "MYSQL_")
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,58}\Z")
+SECRETS_MAX, SECRET_CHARS_MAX = 2, 59
 _MAIL = re.compile(r"[^\s@<>,;:\"()\[\]]+@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?\Z")
 
 
@@ -81,16 +79,13 @@ def _checked_secrets(channel: str, text: Any) -> str:
         if names:
             raise InvalidInput("only a webhook is signed", field="secret_env")
         return ""
-    if not 1 <= len(names) <= SECRETS_MAX or not all(map(_VARIABLE.match, names)):
+    if not 1 <= len(names) <= SECRETS_MAX or any(len(name) > SECRET_CHARS_MAX for name in names):
         raise InvalidInput(
             "write the name of the environment variable that holds the signing secret, in capitals;"
             " two with a comma while they rotate; never the secret itself",
             field="secret_env",
         )
-    ours = [name for name in names if name.startswith(OWN_VARIABLES)]
-    if ours:
-        raise InvalidInput(f"{ours[0]} is a secret of this product itself", field="secret_env")
-    return ",".join(names)
+    return ",".join(check_key_name(name, field="secret_env") for name in names)
 
 
 def _checked_events(events: Any) -> list[str]:

@@ -14,7 +14,7 @@ from kernel.conf import SETTINGS
 from kernel.errors import AddressRefused, Conflict, InvalidInput, LostRace, NotFound
 from kernel.http import AddressPolicy, check_url
 from kernel.http.headers import OURS, TOKEN
-from kernel.ids import check_text, is_id
+from kernel.ids import check_key_name, check_text, is_id
 from kernel.jobs.fields import (
     check_count,
     check_flag,
@@ -24,7 +24,6 @@ from kernel.jobs.fields import (
 )
 from kernel.models import Tool
 from kernel.transactions import insert_new_in_tx, reading, transaction
-from kernel.usage.catalog import ENVIRONMENT_NAME, check_key_name
 
 # Model providers take no other names for functions.
 TOOL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -283,15 +282,8 @@ def _checked_headers(fields: Mapping[str, Any], *, side_effect: bool) -> dict[st
     if fields["idempotency_header"].lower() == fields["secret_header"].lower():
         raise InvalidInput("secret_header is the idempotency_header", field="secret_header")
     key = fields["secret_env"]
-    if not isinstance(key, str) or (key and not ENVIRONMENT_NAME.match(key)):
-        raise InvalidInput(
-            "secret_env is the name of an environment variable in capitals, never the secret",
-            field="secret_env",
-        )
-    try:
-        check_key_name(key)
-    except InvalidInput as error:
-        raise InvalidInput(error.message, field="secret_env") from None
+    if key != "":
+        check_key_name(key, field="secret_env")
     return {
         "idempotency_header": fields["idempotency_header"],
         "secret_env": key,

@@ -16,8 +16,8 @@ from kernel.approvals.arguments import PLACEHOLDER
 from kernel.conf import conf
 from kernel.errors import BodyError, InvalidInput, NotSent, OutcomeUnknown
 from kernel.http import AddressPolicy, Answer, Door, read_body, view_utf8
+from kernel.ids import check_key_name
 from kernel.models import Tool
-from kernel.usage.catalog import check_key_name
 
 ANSWERED, NOT_SENT, UNCERTAIN = "answered", "not_sent", "uncertain"
 BODYLESS = frozenset({"GET", "HEAD", "DELETE"})
@@ -218,7 +218,7 @@ def _compact(value: Any) -> str:
 def _secret(tool: Tool, environ: Mapping[str, str]) -> str:
     if not tool.secret_env:
         return ""
-    check_key_name(tool.secret_env)
+    check_key_name(tool.secret_env, field="secret_env", environ=environ)
     secret = environ.get(tool.secret_env, "")
     if not secret:
         raise NotSent(

@@ -1,7 +1,6 @@
 """Services and operator prices: what callers may name, and what it costs (A12)."""
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,15 +11,13 @@ from django.db.models import Max
 from kernel import audit, clock
 from kernel.errors import AddressRefused, Conflict, InvalidInput, LostRace, NotFound
 from kernel.http.addresses import AddressPolicy, check_url
-from kernel.ids import check_id, check_text, new_id
+from kernel.ids import check_id, check_key_name, check_text, new_id
 from kernel.models import Account, Price, Request, Service
 from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.rates import from_plain, parse_rates, rates_text
 from kernel.usage.sql import rows_in_tx
 
-OWN_VARIABLES = ("BAILING_", "DJANGO_", "MYSQL_")
-ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,119}\Z")
 SERVICE_FIELDS = (
     "account_id",
     "base_url",
@@ -238,16 +235,6 @@ def operator_prices_in_tx(*, provider: str, model: str) -> Sequence[pricing.Oper
     return [_operator_price(row) for row in sorted(rows, key=lambda row: -row.version)]
 
 
-def check_key_name(name: str) -> None:
-    """InvalidInput for a variable that holds one of our own secrets: it must never leave (I1)."""
-    if name.startswith(OWN_VARIABLES):
-        raise InvalidInput(
-            f"{name} belongs to this product; it is never sent to a provider",
-            field="api_key_env",
-            next_action="Name the variable that holds the provider's key.",
-        )
-
-
 def _operator_price(row: Price) -> pricing.OperatorPrice:
     return pricing.OperatorPrice(
         provider=row.provider,
@@ -301,12 +288,8 @@ def _checked_route(values: Mapping[str, Any]) -> dict[str, str]:
             f"at most {BASE_URL_CHARS_MAX} characters, without ? and #", field="base_url"
         )
     key = values.get("api_key_env") or ""
-    if not isinstance(key, str) or (key and not ENVIRONMENT_NAME.match(key)):
-        raise InvalidInput(
-            "api_key_env is the name of an environment variable in capitals, never the key itself",
-            field="api_key_env",
-        )
-    check_key_name(key)
+    if key != "":
+        check_key_name(key, field="api_key_env")
     provider, model = values.get("price_provider") or "", values.get("price_model") or ""
     if provider or model:
         provider, model = _checked_price_name(provider, model)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from kernel.conf import conf
 from kernel.errors import BodyError, NotSent, OutcomeUnknown
 from kernel.http import AddressPolicy, Answer, Door
+from kernel.ids import check_key_name
 from kernel.models import Service
-from kernel.usage.catalog import check_key_name
 from kernel.usage.live import Live
 from kernel.usage.outcomes import Answered
 from kernel.usage.request_body import output_limit_field, prepare_request, read_request
@@ -49,7 +49,7 @@ def build_call(
     key = ""
     headers = [("Content-Type", "application/json"), ("Idempotency-Key", request_id)]
     if service.api_key_env:
-        check_key_name(service.api_key_env)
+        check_key_name(service.api_key_env, field="api_key_env", environ=environ)
         key = environ.get(service.api_key_env, "")
         if not key:
             raise NotSent(

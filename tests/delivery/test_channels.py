@@ -39,7 +39,7 @@ async def receiver(tmp_path: Path) -> AsyncIterator[Receiver]:
 @pytest.fixture
 async def channels() -> AsyncIterator[Channels]:
     door = Door()
-    yield Channels(door, Mailer(), {SECRET_ENV: SECRET, "SECOND": OTHER})
+    yield Channels(door, Mailer(), {SECRET_ENV: SECRET, "SECOND_SECRET": OTHER})
     await door.aclose()
 
 
@@ -238,7 +238,7 @@ async def test_each_attempt_is_signed_anew_under_one_id_over_the_same_bytes(
 
 
 async def test_while_secrets_rotate_both_sign(channels: Channels, receiver: Receiver) -> None:
-    await send(channels, receiver.url("ops"), secret_env=f"{SECRET_ENV},SECOND")
+    await send(channels, receiver.url("ops"), secret_env=f"{SECRET_ENV},SECOND_SECRET")
     (one,) = receiver.messages()
     for secret in (SECRET, OTHER):
         signing.verify(
@@ -250,12 +250,15 @@ async def test_while_secrets_rotate_both_sign(channels: Channels, receiver: Rece
         )
 
 
-@pytest.mark.parametrize("env", ["MISSING", f"{SECRET_ENV},MISSING"])
+@pytest.mark.parametrize("env", ["MISSING_SECRET", f"{SECRET_ENV},MISSING_SECRET"])
 async def test_without_its_secret_nothing_leaves(
     channels: Channels, receiver: Receiver, env: str
 ) -> None:
     end = await send(channels, receiver.url("ops"), secret_env=env)
-    assert end.outcome == "not_sent" and "MISSING is not set" in end.evidence
+    assert (
+        end.outcome == "not_sent"
+        and "A signing secret of this destination is not set" in end.evidence
+    )
     assert receiver.messages() == [], "never unsigned"
 
 

@@ -44,7 +44,7 @@ def test_a_variable_without_a_usable_secret_is_said(
     [
         (["add", "--account", "ghost", "--env", "ACME_SIGNING"], "No account ghost"),
         (["add", "--account", "acme", "--env", "my secret"], "name of an environment variable"),
-        (["add", "--account", "acme", "--env", "DJANGO_SECRET_KEY"], "for something else"),
+        (["add", "--account", "acme", "--env", "DJANGO_SECRET_KEY"], "belongs to this product"),
         (["revoke", "sgk_none"], "No signing key"),
     ],
 )

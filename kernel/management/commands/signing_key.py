@@ -6,7 +6,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from kernel import access, schema
+from kernel.access.signing_keys import ENVIRONMENT_KEY
 from kernel.delivery.signing import KEY_BYTES_MIN, key_of
+from kernel.ids import key_value
 from kernel.management.base import KernelCommand, Options, actor, add_json, shown, when
 from kernel.models import SigningKey
 
@@ -85,7 +87,7 @@ def state_of(row: SigningKey) -> str:
     """What the key is good for, as far as this process sees its variable."""
     if row.revoked_at:
         return f"revoked {when(row.revoked_at)}"
-    usable = key_of(os.environ.get(row.secret_env, "")) is not None
+    usable = key_of(key_value(row.secret_env, environ=os.environ, also=ENVIRONMENT_KEY)) is not None
     return "active" if usable else "active, no secret here"
 
 

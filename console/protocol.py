@@ -40,6 +40,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._deadline is None:
                 self._expect_within(conf.request_head_seconds)
+            end = data.find(b"\r\n\r\n")  # one read may bring the whole head, and more
+            if end >= 0 and self._head_bytes - len(data) + end > conf.request_head_bytes_max:
+                self._end(HEAD_TOO_LARGE)
+                return
         super().data_received(data)
         if self._in_head and self._head_bytes > conf.request_head_bytes_max:
             self._end(HEAD_TOO_LARGE)

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from console import charts
 from console.access import Ability, ability
+from console.act_steps import act_steps
 from console.bodies import BodyView
 from console.filters import Chosen
 from console.navigation import address_of
@@ -233,6 +234,12 @@ def progress(done: int, total: int, label: str | Promise) -> dict[str, Any]:
 def timeline(steps: Sequence[Step]) -> dict[str, Any]:
     """{% timeline steps %}: vertical steps with the durations between them."""
     return {"steps": place(steps)}
+
+
+@register.inclusion_tag("console/parts/timeline.html")
+def acts_timeline(acts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """{% acts_timeline acts %}: acts [{row (AuditRow), text}], newest first, as a timeline."""
+    return {"steps": place(act_steps(acts))}
 
 
 @register.inclusion_tag("console/parts/body.html")

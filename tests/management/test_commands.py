@@ -18,8 +18,11 @@ from tests.support.environment import child_environment
 
 NAMES = (
     "account",
+    "audit_head",
     "audit_verify",
+    "db_init",
     "db_verify",
+    "doctor",
     "explain_charge",
     "maintain",
     "person",

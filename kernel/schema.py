@@ -46,7 +46,19 @@ DELIVERY = "0069_delivery"
 SIGN_IN = "0070_sign_in"
 RETENTION = "0071_retention"
 PREFERENCES = "0072_preferences"
-OPTIONAL = frozenset({CONTINUATIONS, REPLAY, AGENT_JOBS, DELIVERY, SIGN_IN, RETENTION, PREFERENCES})
+LETTER_LISTS = "0073_dead_letter_lists"
+OPTIONAL = frozenset(
+    {
+        CONTINUATIONS,
+        REPLAY,
+        AGENT_JOBS,
+        DELIVERY,
+        SIGN_IN,
+        RETENTION,
+        PREFERENCES,
+        LETTER_LISTS,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +82,13 @@ class SchemaState:
     def usable(self) -> bool:
         """The kernel can run: what is missing only makes its own paths unavailable (H3)."""
         return OPTIONAL.issuperset(self.missing) and not (self.unknown or self.changed)
+
+    @property
+    def way_out(self) -> str:
+        """What to do when it is not ready: db_init is no way out of a foreign history."""
+        if self.unknown or self.changed:
+            return "Run the version that wrote it, or restore its migration files unchanged."
+        return "Run manage.py db_init."
 
 
 def checksums() -> dict[str, str]:
@@ -201,7 +220,7 @@ def _check_history(found: SchemaState) -> None:
             "The migration history does not fit this version:"
             f" unknown {list(found.unknown)}, changed {list(found.changed)}.",
             code="schema_history",
-            next_action="Run the version that wrote it, or restore its migration files.",
+            next_action=found.way_out,
         )
 
 
@@ -249,9 +268,9 @@ def _migrate_what_is_not_ours() -> None:
 @contextmanager
 def _forgiving_editor() -> Iterator[None]:
     """A unique key that a killed run dropped already cannot be found, which is no error (H1)."""
-    editor = connection.SchemaEditorClass
+    editor: Any = connection.SchemaEditorClass
 
-    class Forgiving(editor):  # type: ignore[valid-type,misc]  # the vendor's own class
+    class Forgiving(editor):  # type: ignore[misc]  # the vendor's own class
         def _delete_composed_index(self, *args: Any, **kwargs: Any) -> None:
             try:
                 super()._delete_composed_index(*args, **kwargs)

@@ -1,6 +1,6 @@
 """From BAILING_EMAIL_URL to Django's mail settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
@@ -14,7 +14,7 @@ class Mail:
     host: str = ""
     port: int = 25
     user: str = ""
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     starttls: bool = False
     tls: bool = False
     sender: str = "bailing@localhost"

@@ -17,7 +17,7 @@ from tests.support.product import client_of, look, make_token, running_kernel
 
 __all__ = ["provider", "provider_process", "shop"]
 
-EXAMPLES_PER_OPERATION = 3
+EXAMPLES_PER_OPERATION = 2
 SKIPPED = frozenset({"/v1/openapi.json"})
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
+from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest
 
 from kernel import access
@@ -32,11 +33,11 @@ def work_at(request: HttpRequest) -> bool:
     return False
 
 
-def challenge_for(request: HttpRequest, user: User, kinds: frozenset[str]) -> Any:
+def challenge_for(request: HttpRequest, user: User, kinds: frozenset[str]) -> str | None:
     """What the browser needs to ask for a passkey; None where there is none to ask for."""
     if access.PASSKEY not in kinds or not work_at(request):
         return None
-    return _library().begin_authentication(user)
+    return json.dumps(_library().begin_authentication(user), cls=DjangoJSONEncoder)
 
 
 def is_right(user: User, text: str) -> bool:
@@ -51,9 +52,9 @@ def is_right(user: User, text: str) -> bool:
     return True
 
 
-def invitation(user: User) -> Any:
+def invitation(user: User) -> str:
     """What the browser needs to make a new passkey for this user."""
-    return _library().begin_registration(user, False)
+    return json.dumps(_library().begin_registration(user, False), cls=DjangoJSONEncoder)
 
 
 def registered(text: str) -> dict[str, Any] | None:

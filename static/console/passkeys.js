@@ -19,7 +19,7 @@
     error.hidden = true;
     try {
       await load(button.dataset.library);
-      const challenge = JSON.parse(document.getElementById("passkey-challenge").textContent);
+      const challenge = JSON.parse(button.dataset.challenge);
       const answer = await window.webauthnJSON[button.dataset.passkey](challenge);
       form.elements[button.dataset.field].value = JSON.stringify(answer);
       form.requestSubmit();

@@ -123,11 +123,11 @@ def test_shift_ticks_a_range_and_a_poll_keeps_it(page: Page):
 
 
 def test_a_failed_poll_keeps_the_page_and_marks_it_stale(page: Page, watch: Watch):
-    watch.allow(429)
     page.goto("/requests/")
     rows = page.locator("tbody tr")
     before = rows.count()
-    page.route("**/*poll=1*", lambda route: route.fulfill(status=429, body=""))
+    page.route("**/*poll=1*", lambda route: route.fulfill(status=418, body="no answer"))
     page.evaluate("htmx.trigger(document.querySelector('#news'), 'poll')")
     expect(page.locator("#news")).to_have_class(re.compile("is-stale"))
     assert rows.count() == before
+    watch[:] = [one for one in watch if "418" not in one]  # provoked on purpose

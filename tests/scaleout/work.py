@@ -12,6 +12,7 @@ from kernel.access import issue_token
 from kernel.delivery import destinations
 from kernel.jobs.resolution import resolve_call
 from kernel.models import Request
+from kernel.states import Waiting
 from tests.scaleout.fleet import Member
 from tests.support import desk as desks
 from tests.support import lives, messages
@@ -81,7 +82,8 @@ class Work:
         """What an operator does about the work of a killed process, by the books of the others."""
         calls = self.house.rows(
             "SELECT c.id, c.idempotency_key FROM bz_tool_calls c JOIN bz_jobs j ON j.id = c.job_id"
-            " WHERE c.state = 'dispatching' AND j.waiting_reason = 'call_uncertain'"
+            " WHERE c.state = 'dispatching' AND j.waiting_reason = %s",
+            Waiting.CALL_UNCERTAIN,
         )
         unknown = self.house.rows("SELECT id FROM bz_usage_requests WHERE result_state = 'unknown'")
         if not (calls or unknown):

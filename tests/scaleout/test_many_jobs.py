@@ -23,7 +23,7 @@ SEED = 7
 
 pytestmark = [
     pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST"),
-    pytest.mark.timeout(int(SECONDS_MAX) + 120),
+    pytest.mark.timeout(int(SECONDS_MAX) + 600),
 ]
 
 

@@ -26,24 +26,31 @@ FILTERS = (
     Moment("since", _("From")),
     Moment("until", _("To"), end=True),
 )
-BY_STATE, BY_GROUP, BY_ACCOUNT = "bz_dlq_state", "bz_dlq_group", "bz_dlq_account"
+BY_STATE, BY_GROUP_STATE = "bz_dlq_state", "bz_dlq_group_state"
+# Of a filter: the index of its rows, and the one of those in one state.
+INDEXES = {
+    "group": ("bz_dlq_group", BY_GROUP_STATE),
+    "account": ("bz_dlq_account", "bz_dlq_account_state"),
+    "destination": ("bz_dlq_destination", "bz_dlq_destination_state"),
+}
 HEAVY = ("content", "error_text")
 ERROR_HEAD_CHARS = 300
 NEWS_ROWS_MAX = 100
-# Possible duplicates of a group are counted among its newest ones: a group may be a million.
+# Possible duplicates are counted among the newest open ones of a group: it may be a million.
 DOUBTFUL_OF_ROWS = 200
 
 _DOUBTFUL = """
 SELECT %s AS fingerprint, COUNT(*) AS amount FROM (
-  SELECT unknown_attempts, state FROM bz_delivery_dlq WHERE error_fingerprint = %s
+  SELECT unknown_attempts FROM bz_delivery_dlq {walk}
+  WHERE error_fingerprint = %s AND state = 'open'
   ORDER BY created_at DESC, id DESC LIMIT {rows}) AS newest_{index}
-WHERE unknown_attempts > 0 AND state = 'open'
+WHERE unknown_attempts > 0
 """
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group; of its newest `looked_at`, `doubtful` open ones may have arrived already."""
+    """One group; of its newest `looked_at` open ones, `doubtful` may have arrived already."""
 
     row: DeadLetterGroup
     doubtful: int
@@ -79,18 +86,20 @@ def group_page(cursor: Cursor | None, *, only_open: bool) -> GroupPage:
     ]
     doubtful = doubtful_counts([row.fingerprint for row in found if row.open_count])
     rows = [
-        GroupRow(row, doubtful.get(row.fingerprint, 0), min(row.total_count, DOUBTFUL_OF_ROWS))
+        GroupRow(row, doubtful.get(row.fingerprint, 0), min(row.open_count, DOUBTFUL_OF_ROWS))
         for row in found
     ]
     return GroupPage(rows, page)
 
 
 def doubtful_counts(fingerprints: Sequence[str]) -> dict[str, int]:
-    """Open ones with an attempt of unknown outcome among the newest of each group. One query."""
+    """Those with an attempt of unknown outcome among the newest open ones of each. One query."""
     if not fingerprints:
         return {}
+    walk_text = f"FORCE INDEX ({BY_GROUP_STATE})" if connection.vendor == "mysql" else ""
     parts = [
-        _DOUBTFUL.format(rows=DOUBTFUL_OF_ROWS, index=index) for index in range(len(fingerprints))
+        _DOUBTFUL.format(rows=DOUBTFUL_OF_ROWS, index=index, walk=walk_text)
+        for index in range(len(fingerprints))
     ]
     names = [name for one in fingerprints for name in (one, one)]
     with connection.cursor() as cursor:
@@ -139,7 +148,9 @@ def _branches(chosen: Chosen) -> list[QuerySet[DeadLetter]]:
         if name in values:
             rows = rows.filter(**{column: values[name]})
     states = [values["state"]] if "state" in values else STATES
-    for name, index in (("group", BY_GROUP), ("account", BY_ACCOUNT)):
+    for name, (index, index_of_state) in INDEXES.items():
+        if name in values and "state" in values:
+            return [walk(rows.filter(state=values["state"]), index_of_state)]
         if name in values:
-            return [walk(rows.filter(state=states[0]) if len(states) == 1 else rows, index)]
+            return [walk(rows, index)]
     return [walk(rows.filter(state=one), BY_STATE) for one in states]

@@ -34,7 +34,7 @@ from kernel.delivery import admissions, dead_letters
 from kernel.delivery.replay import replay as replay_once
 from kernel.errors import Conflict, KernelError
 from kernel.models import DeadLetter
-from kernel.schema import DELIVERY, REPLAY
+from kernel.schema import DELIVERY, LETTER_LISTS, REPLAY
 from kernel.states import DeadLetterState
 
 REPLAY_PAGE, REPLAY_PART = "console/dead_letters/replay.html", "console/dead_letters/_replay.html"
@@ -58,7 +58,7 @@ class ReplayForm(ReasonForm):
 
 @needs("view")
 @require_GET
-@needs_migration(REPLAY, DELIVERY)
+@needs_migration(REPLAY, DELIVERY, LETTER_LISTS)
 def groups(request: HttpRequest, tab: str = "groups") -> HttpResponse:
     """Dead letters by what went wrong, latest seen first. Constant queries."""
     chosen = read_filters(request.GET, ())
@@ -78,7 +78,7 @@ def groups(request: HttpRequest, tab: str = "groups") -> HttpResponse:
 
 @needs("view")
 @require_GET
-@needs_migration(REPLAY, DELIVERY)
+@needs_migration(REPLAY, DELIVERY, LETTER_LISTS)
 def letters(request: HttpRequest) -> HttpResponse:
     """The plain list. Constant queries. A poll asks only how many came."""
     chosen = read_filters(request.GET, FILTERS)

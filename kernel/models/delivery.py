@@ -85,6 +85,17 @@ class DeadLetter(models.Model):
             models.Index(fields=["destination_id", "created_at", "id"], name="bz_dlq_destination"),
             models.Index(fields=["notification_id"], name="bz_dlq_notification"),
             models.Index(fields=["parent_id"], name="bz_dlq_parent"),
+            models.Index(
+                fields=["error_fingerprint", "state", "created_at", "id", "unknown_attempts"],
+                name="bz_dlq_group_state",
+            ),
+            models.Index(
+                fields=["account_id", "state", "created_at", "id"], name="bz_dlq_account_state"
+            ),
+            models.Index(
+                fields=["destination_id", "state", "created_at", "id"],
+                name="bz_dlq_destination_state",
+            ),
         ]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from kernel.models import Operation
 from kernel.operations import Filter, apply, plan_replay
+from kernel.operations.freezing import CHUNK_ROWS
 from tests.support.house import WAIT_SECONDS, House
 from tests.support.kernel_process import KernelProcess
 from tests.support.post_room import HOOKS, OLGA, PostRoom
@@ -16,8 +17,8 @@ pytestmark = pytest.mark.mysql("BAILING_NOTIFICATION_TEST_MYSQL")
 
 COUNT, PAGE = 8, 3
 PAGES = {"BAILING_OPERATION_PAGE_ROWS": str(PAGE)}
-MANY = 2000  # two chunks of a set that is frozen
-FEWER = {"BAILING_OPERATION_PAGE_ROWS": "40"}
+MANY = 1200  # two chunks of a set that is frozen
+FEWER = {"BAILING_OPERATION_PAGE_ROWS": "60"}
 
 
 def _running(house: House) -> str:
@@ -64,7 +65,7 @@ def test_a_process_killed_around_the_record_of_a_page_is_followed_by_another(
     house.verify()
 
 
-def test_two_thousand_are_frozen_and_replayed_through_three_kills_each_once(
+def test_many_are_frozen_and_replayed_through_three_kills_each_once(
     house: House, room: PostRoom
 ) -> None:
     """Killed while the set is frozen, and twice while it is worked off, wherever it stands then."""
@@ -77,7 +78,7 @@ def test_two_thousand_are_frozen_and_replayed_through_three_kills_each_once(
     first = house.kernel(stops=[("_freeze", "after")], limits=FEWER)
     first.wait_stopped("_freeze", "after")
     house.kill(first)
-    assert room.operation(row.id)["item_count"] == MANY // 2
+    assert room.operation(row.id)["item_count"] == CHUNK_ROWS
 
     second = _another(house, room)
     _until(room, row.id, "state", "planned")

@@ -77,12 +77,12 @@ QUERIES: dict[str, tuple[str, Callable[[], Any], str]] = {
     "set of a group": (
         "bz_delivery_dlq",
         lambda: LETTERS.after(GROUP.text(), AFTER, until=NOW, limit=1000),
-        "bz_dlq_group",
+        "bz_dlq_group_state",
     ),
     "set of a destination": (
         "bz_delivery_dlq",
         lambda: LETTERS.after(Filter(destination_id="dst").text(), None, until=NOW, limit=1000),
-        "bz_dlq_destination",
+        "bz_dlq_destination_state",
     ),
     "running operations": ("bz_operations", work._waiting, "bz_operation_state"),
     "items of a page": (

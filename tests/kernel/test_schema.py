@@ -21,6 +21,7 @@ from django.utils import timezone  # only to fill rows
 from console.database import database
 from kernel import ddl, schema, usage
 from kernel.errors import Conflict, Unavailable
+from kernel.invariants import check_all
 from kernel.models import Continuation, DeadLetter, Job, Request, SchemaStep
 from kernel.usage.dispatch import dispatch, order
 from kernel.usage.outcomes import Answered, classify
@@ -38,6 +39,7 @@ NAMES = (
     "0070_sign_in",
     "0071_retention",
     "0072_preferences",
+    "0073_dead_letter_lists",
 )
 LONG_TEXT = "日本語 🙂 naïve " * 5000
 
@@ -312,6 +314,7 @@ def test_an_upgrade_keeps_every_row_as_it_was(fresh_db: None, start: str) -> Non
     assert applied == NAMES[NAMES.index(start) + 1 :]
     assert all_rows(start) == before
     assert schema.state().ready
+    assert [str(report) for report in check_all() if not report.holds] == []
     assert Job.objects.get().input_text == LONG_TEXT
     assert bytes(DeadLetter.objects.get().content) == LONG_TEXT.encode()
     assert not Continuation.objects.exists(), "old decisions get no continuation"

@@ -200,7 +200,7 @@ class Kernel:
                 f"The database schema is not ready: missing {list(found.missing)},"
                 f" unknown {list(found.unknown)}, changed {list(found.changed)}.",
                 code="schema_not_ready",
-                next_action="Run manage.py db_init.",
+                next_action=found.way_out,
             )
         if found.missing:
             log.warning("some paths are unavailable until db_init applies %s", found.missing)

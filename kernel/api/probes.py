@@ -48,7 +48,7 @@ async def readyz(request: HttpRequest) -> HttpResponse:
                     "missing": list(found.missing),
                     "unknown": list(found.unknown),
                     "changed": list(found.changed),
-                    "next_action": "Run manage.py db_init.",
+                    "next_action": found.way_out,
                 }
     if problems and not usable:
         return JsonResponse({"status": "not ready", **problems}, status=503)

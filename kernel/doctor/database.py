@@ -207,13 +207,12 @@ def _check_clock() -> Finding:
 
 def _check_schema() -> Finding:
     found = schema.state()
-    if found.unknown or found.changed:
-        seen = f"unknown {list(found.unknown)}, changed {list(found.changed)}"
-        todo = "Run the version that wrote it, or restore its migration files."
-        return Finding("database.migrations", FAILURE, seen, todo)
-    if found.missing:
-        seen = f"missing {list(found.missing)}"
-        return Finding("database.migrations", FAILURE, seen, "Run manage.py db_init.")
+    if not found.ready:
+        seen = (
+            f"missing {list(found.missing)}, unknown {list(found.unknown)},"
+            f" changed {list(found.changed)}"
+        )
+        return Finding("database.migrations", FAILURE, seen, found.way_out)
     return Finding("database.migrations", OK, "all applied, files unchanged")
 
 

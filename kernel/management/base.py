@@ -209,12 +209,9 @@ def plain_errors() -> Iterator[None]:
 
 def schema_trouble(found: schema.SchemaState) -> CommandError:
     """What a command says when the schema is not the one of this version (H2)."""
-    way_out = "Run manage.py db_init."
-    if found.unknown or found.changed:
-        way_out = "Run the version that wrote it, or restore the migration files unchanged."
     return CommandError(
         f"The schema is not ready: missing {list(found.missing)}, unknown {list(found.unknown)},"
-        f" changed {list(found.changed)}. {way_out}",
+        f" changed {list(found.changed)}. {found.way_out}",
         returncode=EXIT_SCHEMA,
     )
 

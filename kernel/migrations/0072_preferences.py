@@ -23,4 +23,7 @@ class Migration(migrations.Migration):
                 "db_table": "bz_preferences",
             },
         ),
+        kernel.ddl.Irreversible(
+            why="Zones and views that people saved stay; a code rollback keeps them (H4).",
+        ),
     ]

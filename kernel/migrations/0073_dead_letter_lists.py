@@ -31,4 +31,7 @@ class Migration(migrations.Migration):
                 name="bz_dlq_destination_state",
             ),
         ),
+        kernel.ddl.Irreversible(
+            why="A code rollback keeps what lists are served from (H4).",
+        ),
     ]

@@ -47,7 +47,8 @@ async def test_a_schema_that_does_not_fit_is_not_ready_and_says_what_to_run(
         response = await api.client.get("/readyz")
     assert response.status_code == 503
     assert response.json()["schema"][field] == ["0064_baseline"]
-    assert "db_init" in response.json()["schema"]["next_action"]
+    way_out = "Run manage.py db_init." if field == "missing" else "Run the version that wrote it"
+    assert response.json()["schema"]["next_action"].startswith(way_out)
 
 
 async def test_without_an_optional_migration_it_is_ready_and_says_what_is_missing(

@@ -118,6 +118,17 @@ def test_a_busy_table_ends_the_run_in_time_and_the_next_one_goes_on(
     assert schema.state().ready
 
 
+def test_every_migration_since_0066_refuses_reversal() -> None:
+    files = MigrationLoader(None).disk_migrations
+    reversible = [
+        name
+        for (app, name), migration in files.items()
+        if app == "kernel" and name >= "0066"
+        if all(operation.reversible for operation in migration.operations)
+    ]
+    assert reversible == []
+
+
 def test_the_codes_are_in_the_help() -> None:
     for name in ("db_init", "db_verify"):
         text = _help_of(name)

@@ -57,7 +57,7 @@ class Command(BaseCommand):
         if not found.usable:
             raise CommandError(
                 f"The database is not ready (missing {list(found.missing)}, unknown"
-                f" {list(found.unknown)}, changed {list(found.changed)}). Run manage.py db_init."
+                f" {list(found.unknown)}, changed {list(found.changed)}). {found.way_out}"
             )
         with _only_one(), _listening(options["host"], options["port"]) as listener:
             demo = demo_data.wants_demo(os.environ)

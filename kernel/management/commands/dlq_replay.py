@@ -71,6 +71,7 @@ class Command(KernelCommand):
                 raise CommandError("Give an id or a filter, not both.")
             self._one(options)
             return
+        self._refuse_unless_answerable(options)
         row = operations.plan_replay(
             filter=wanted,
             actor=actor(),
@@ -139,15 +140,20 @@ class Command(KernelCommand):
         for destination, count in json.loads(row.split_text).items():
             self.say(f"  {count:>8}  to {shown(destination)}")
 
+    @staticmethod
+    def _refuse_unless_answerable(options: Options) -> None:
+        """Where nobody can say yes, nothing is planned that would lie about afterwards."""
+        is_told = options["yes"] or options["plan_only"]
+        if not is_told and (options["json"] or not sys.stdin.isatty()):
+            raise CommandError(
+                "Nobody is asked here, and nothing was planned. Repeat with --yes, or with"
+                " --plan-only for a plan that manage.py operation apply starts.",
+                returncode=EXIT_FAILED,
+            )
+
     def _is_confirmed(self, row: Operation, options: Options) -> bool:
         if options["yes"]:
             return True
-        if options["json"] or not sys.stdin.isatty():
-            raise CommandError(
-                f"The plan {row.id} waits. Apply it with manage.py operation apply {row.id},"
-                " or repeat with --yes.",
-                returncode=EXIT_FAILED,
-            )
         return input(f"Send {row.item_count} dead letters again? [y/N] ").strip().lower() == "y"
 
     def _work_off(self, row: Operation, *, quiet: bool) -> Operation:

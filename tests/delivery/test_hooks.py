@@ -12,7 +12,9 @@ from kernel.conf import override
 from kernel.delivery.recovery import reclaim_page
 from kernel.jobs.recovery import recovery_page
 from kernel.models import DeadLetter, Job, Notification, Request
+from kernel.usage import outcomes
 from kernel.usage.recovery import expire_lease, expire_leases
+from kernel.usage.results import save_results
 from tests.approvals import place
 from tests.delivery import post
 from tests.support.product import admitted, ask, make_service
@@ -144,6 +146,16 @@ def test_requests_whose_owner_was_lost_are_told_page_by_page() -> None:
     assert sorted(data["request_id"] for data in told("request.unknown")) == sorted(ids)
     assert expire_leases(limit=3).settled == 0
     assert len(told("request.unknown")) == 5
+
+
+def test_an_outcome_that_was_saved_as_unknown_is_told_once() -> None:
+    (one,) = dispatched(1)
+    Request.objects.filter(id=one).update(fence_token="f-1")
+    lost = outcomes.lost(request_id=one, fence_token="f-1", code="timeout", message="no answer")
+    for _ in range(2):  # as after a lost acknowledgement
+        save_results(items=[lost])
+    (data,) = told("request.unknown")
+    assert (data["request_id"], data["error_code"]) == (one, "timeout")
 
 
 def test_one_that_a_reader_finds_is_told_too() -> None:

@@ -119,3 +119,21 @@ def test_a_request_that_is_half_sent_is_ended_in_time_and_admits_nothing(
     with standalone.connect() as client:
         client.sendall(chat(token))
         assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_signal_in_the_first_second_is_a_clean_exit(
+    shop: ProviderProcess, tmp_path: Path
+) -> None:
+    with start("standalone", "--port", "0", folder=tmp_path, **HURRY) as child:
+        # Python itself has begun when it has opened the file of the command line.
+        wait_until(lambda: _catches(child.pid, signal.SIGTERM), 30, about="it listens for signals")
+        child.send_signal(signal.SIGTERM)
+        _, complained = child.communicate(timeout=60)
+    assert (child.returncode, complained) == (0, "")
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)

@@ -97,6 +97,7 @@ class Source:
     group: str  # the column the split counts by
     nothing: str  # what is said when none matches
     is_by_id: bool = False  # ids are by age, and no index is by the moment
+    is_split_apart: bool = False  # (moment, id) is in an index, the group is not
 
     def after(
         self, text: str, place: Position | None, *, until: datetime, limit: int
@@ -111,7 +112,13 @@ class Source:
                 later = Q(**{f"{self.moment}__gt": at}) | Q(id__gt=row_id)
                 rows = rows.filter(**{f"{self.moment}__gte": at}).filter(later)
         order = ("id",) if self.is_by_id else (self.moment, "id")
-        return list(rows.order_by(*order).values_list(self.moment, "id", self.group)[:limit])
+        rows = rows.order_by(*order)
+        if not self.is_split_apart:
+            return list(rows.values_list(self.moment, "id", self.group)[:limit])
+        # The index alone, then the rows by id: else each chunk would sort all that are left.
+        places = list(rows.values_list(self.moment, "id")[:limit])
+        known = self.known([row_id for _, row_id in places])
+        return [(at, row_id, known[row_id][1]) for at, row_id in places if row_id in known]
 
     def known(self, ids: Sequence[str]) -> dict[str, tuple[datetime, str]]:
         """(time, group) of those that still exist."""
@@ -136,6 +143,7 @@ SOURCES = {
         moment="at",
         group="action",
         nothing="No act matches.",
+        is_split_apart=True,
     ),
     EXPORT_REQUESTS: Source(
         rows=lambda text: request_filter_of(text).rows(),

@@ -170,7 +170,7 @@ def _check(row: Operation, *, items: int) -> None:
         audited = cursor.fetchone()
         cursor.execute(
             "SELECT COUNT(*) FROM bz_operation_items i JOIN bz_notifications n"
-            " ON n.replay_of_id = i.object_id"
+            " ON n.id = CONCAT('ntf_', i.object_id) AND n.replay_of_id = i.object_id"
         )
         (admitted,) = cursor.fetchone()
     if (audited, admitted, Notification.objects.count()) != ((items, items), items, items):

@@ -12,7 +12,7 @@ from tests.scaleout.fleet import CELERY, Fleet, Member
 from tests.scaleout.work import Work
 from tests.support.client import Client
 from tests.support.desk import Desk
-from tests.support.house import WAIT_SECONDS
+from tests.support.house import WAIT_SECONDS, House
 from tests.support.kernel_process import ROOT
 from tests.support.redis_server import RedisServer
 from tests.support.wait import wait_until
@@ -144,7 +144,7 @@ def test_a_worker_that_is_asked_to_end_saves_its_call_and_another_goes_on(
 
 
 def test_a_worker_that_cannot_run_says_why_and_ends(
-    fleet: Fleet, redis: RedisServer, mysql_schema: str
+    house: House, fleet: Fleet, redis: RedisServer, mysql_schema: str
 ) -> None:
     wrong = {
         "one kernel, no forks": ({}, ["--pool", "processes"]),
@@ -173,3 +173,4 @@ def test_a_worker_that_cannot_run_says_why_and_ends(
         for process in started.values():
             process.kill()
             process.wait()
+    house.verify()

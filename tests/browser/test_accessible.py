@@ -36,7 +36,7 @@ CUT = """[
   ...[...document.querySelectorAll('.filters *, .form *, .actions *')].filter((one) => {
     const box = one.getBoundingClientRect();
     const beyond = box.right > innerWidth + 1 || box.left < -1;
-    return box.width && beyond && !one.closest('.sr-only, .explain-text');
+    return box.width && beyond && one.checkVisibility() && !one.closest('.sr-only, .explain-text');
   }),
 ].map((one) => `${one.className}: ${one.innerText.slice(0, 40)}`)"""
 

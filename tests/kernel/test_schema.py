@@ -21,7 +21,6 @@ from django.utils import timezone  # only to fill rows
 from console.database import database
 from kernel import ddl, schema, usage
 from kernel.errors import Conflict, Unavailable
-from kernel.invariants import check_all
 from kernel.models import Continuation, DeadLetter, Job, Request, SchemaStep
 from kernel.usage.dispatch import dispatch, order
 from kernel.usage.outcomes import Answered, classify
@@ -314,7 +313,6 @@ def test_an_upgrade_keeps_every_row_as_it_was(fresh_db: None, start: str) -> Non
     assert applied == NAMES[NAMES.index(start) + 1 :]
     assert all_rows(start) == before
     assert schema.state().ready
-    assert [str(report) for report in check_all() if not report.holds] == []
     assert Job.objects.get().input_text == LONG_TEXT
     assert bytes(DeadLetter.objects.get().content) == LONG_TEXT.encode()
     assert not Continuation.objects.exists(), "old decisions get no continuation"

@@ -146,7 +146,7 @@ SETTINGS: dict[str, Setting] = {
     "disk_free_mib_min": Setting(256, 1, 10**7, "less room for var/ is a failure"),
     # console (L)
     "list_page_rows": Setting(50, 1, 200, "rows of one list page"),
-    "saved_views_max": Setting(30, 1, 200, "named views of lists that one person keeps"),
+    "saved_views_count_max": Setting(30, 1, 200, "named views of lists that one person keeps"),
     "count_cap": Setting(10_000, 100, 1_000_000, "exact counts stop here"),
     "sign_in_tries_max": Setting(10, 3, 100, "failed sign-ins per window, per name and address"),
     "sign_in_window_seconds": Setting(300, 10, 86400, "the window of sign_in_tries_max"),

@@ -53,16 +53,16 @@ def save_view(*, person_id: int, view: SavedView) -> None:
     """Name a filter of a list; a known name on that screen gets the new filter.
 
     InvalidInput (field name: empty or too long; field query: nothing is filtered, or too long),
-    Conflict `too_many_views` at `saved_views_max`, Unavailable before 0072.
+    Conflict `too_many_views` at `saved_views_count_max`, Unavailable before 0072.
     """
     view = SavedView(view.screen, _checked_name(view.name), view.query)
     if len(view.query) < 2 or len(view.query) > QUERY_CHARS_MAX:
         raise InvalidInput("choose a filter first, then save the view", field="query")
     row = _row_in_tx(person_id)
     views = [one for one in _taste(row).views if not _is(one, view.screen, view.name)]
-    if len(views) >= conf.saved_views_max:
+    if len(views) >= conf.saved_views_count_max:
         raise Conflict(
-            f"a person keeps at most {conf.saved_views_max} views: delete one first",
+            f"a person keeps at most {conf.saved_views_count_max} views: delete one first",
             code="too_many_views",
         )
     _keep_in_tx(row, views=[*views, view])

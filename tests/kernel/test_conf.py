@@ -7,8 +7,8 @@ import pytest
 from kernel.conf import SETTINGS, Conf, conf, override
 
 UNITS = (
-    r"(_seconds|_milliseconds|_days|_bytes|_rows|_count|_batch|_tries|_attempts|_threads|_lost)"
-    r"(_max|_min)?$"
+    r"(_seconds|_milliseconds|_days|_bytes|_rows|_count|_batch|_mib|_tries|_attempts|_threads|_lost)"
+    r"(_max|_min|_warn)?$"
 )
 ODD_NAMES = {"count_cap", "rate_usd_per_million_max", "rate_microusd_per_million_min"}
 PLURALS = {"check_offenders_max"}

@@ -39,6 +39,7 @@ LAYERS = (
 WITHIN_A_LAYER = {
     ("kernel.ids", "kernel.errors"),
     ("kernel.clock", "kernel.errors"),
+    ("kernel.metrics", "kernel.clock"),
     ("kernel.runtime", "kernel.audit"),
     ("kernel.outbox", "kernel.schema"),
     ("kernel.outbox", "kernel.runtime"),

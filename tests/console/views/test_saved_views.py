@@ -72,7 +72,7 @@ def test_nobody_sees_or_changes_the_views_of_another(acme, operator, admin):
 
 def test_views_are_bounded_and_need_a_name_and_a_filter(acme, operator):
     person = person_id(operator)
-    with override(saved_views_max=2):
+    with override(saved_views_count_max=2):
         for name in ("a", "b"):
             save_view(person_id=person, view=SavedView("requests", name, LOST))
         with pytest.raises(Conflict, match="at most 2 views"):

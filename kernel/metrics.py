@@ -4,6 +4,7 @@ import hmac
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -11,8 +12,6 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-
-from kernel import clock
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +156,7 @@ def _passes(passes: Iterable[Any]) -> Iterator[Any]:
     failures = CounterMetricFamily(
         "bailing_pass_failures", "Runs that ended in a back-off", labels=["name"]
     )
-    now = clock.monotonic()
+    now = time.monotonic()
     for each in passes:
         if each.ended_at is not None:
             ages.add_metric([each.name], now - each.ended_at)

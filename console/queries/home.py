@@ -9,7 +9,6 @@ from django.db import connection
 from kernel import clock
 from kernel.conf import conf
 from kernel.jobs.calls import ANSWER_SECONDS
-from kernel.models import Tool
 from kernel.states import Billing, Result
 
 NEWEST_PENDING_ROWS = 1000
@@ -33,7 +32,7 @@ SELECT 'accounts' AS name, CAST(COUNT(overrun_at) AS CHAR) AS detail,
 FROM bz_usage_accounts
 """
 # What agent jobs leave to people; read only where their tables are (migration 0068). The rule of
-# kernel/jobs/calls.py (is_lost) for calls that no job owns, a moment per deadline.
+# kernel/jobs/calls.py (is_lost) for calls that no job owns.
 _UNCERTAIN = """
 SELECT 'uncertain' AS name, '' AS detail, COUNT(*) AS amount,
   MIN(bz_tool_calls.updated_at) AS oldest_at
@@ -158,12 +157,15 @@ def _of_jobs() -> list[str]:
 
 def _late_calls(now: datetime) -> str:
     """Calls that were sent longer ago than their tool's deadline and the time for its answer."""
-    deadlines = {0, *Tool.objects.values_list("deadline_seconds", flat=True).distinct()}
-    return " OR ".join(
-        f"(COALESCE(bz_tools.deadline_seconds, 0) = {int(seconds)} AND bz_tool_calls.updated_at"
-        f" < '{_sql_moment(now - timedelta(seconds=seconds + ANSWER_SECONDS))}')"
-        for seconds in sorted(deadlines)
-    )
+    edge = _sql_moment(now - timedelta(seconds=ANSWER_SECONDS))
+    deadline = "COALESCE(bz_tools.deadline_seconds, 0)"
+    if connection.vendor == "sqlite":
+        # Its times are texts with six digits of a second; strftime writes three.
+        ago = f"'-' || {deadline} || ' seconds'"
+        moment = f"strftime('%Y-%m-%d %H:%M:%f', '{edge}', {ago}) || '000'"
+    else:
+        moment = f"TIMESTAMPADD(SECOND, -{deadline}, CAST('{edge}' AS DATETIME(6)))"
+    return f"bz_tool_calls.updated_at < {moment}"
 
 
 def _of_delivery() -> list[str]:

@@ -118,7 +118,7 @@ def why_not(request: HttpRequest, row: Approval, state: str) -> str:
         return _("It is decided or closed; there is nothing to decide any more.")
     if in_the_same_hands(row.requested_by, f"user:{request.user.get_username()}"):
         return _(
-            "You asked for this yourself, or by a token that you issued; somebody else has to decide."
+            "You asked for this, or a token that you issued did; somebody else has to decide."
         )
     return ""
 

@@ -25,7 +25,7 @@ from tests.support.mariadb_server import Server
 
 SMALL_ROWS = 10_000
 TARGET_MS = 60
-QUERIES_MAX = 8
+QUERIES_MAX = 9
 STOCK = "Stock admin list"
 Open = Callable[[], None]
 

@@ -117,9 +117,7 @@ def why_not(request: HttpRequest, row: Approval, state: str) -> str:
     if state != ApprovalState.OPEN:
         return _("It is decided or closed; there is nothing to decide any more.")
     if in_the_same_hands(row.requested_by, f"user:{request.user.get_username()}"):
-        return _(
-            "You asked for this, or a token that you issued did; somebody else has to decide."
-        )
+        return _("You asked for this, or a token that you issued did; somebody else has to decide.")
     return ""
 
 

@@ -16,7 +16,15 @@ from django.http import HttpRequest
 
 from kernel import access
 
-BAD_ANSWERS = (ValidationError, ValueError, TypeError, KeyError, AttributeError)
+# What the library raises for bytes that are no answer of a browser.
+BAD_ANSWERS = (
+    ValidationError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
 
 
 def _library() -> Any:

@@ -60,6 +60,9 @@ class SignInForm(AuthenticationForm):
             raise _too_many(self.wait_seconds)
         cleaned = super().clean()
         if self.user_cache is not None:
+            # Some collations find `olga` for `ólga`: tries at spellings would be counted apart.
+            if self.user_cache.get_username() != self.cleaned_data["username"]:
+                raise self.get_invalid_login_error()
             throttle.succeeded()
         return cleaned
 
@@ -131,7 +134,7 @@ def second_factor(request: HttpRequest) -> HttpResponse:
         form = FactorForm()
     wait_seconds, error = 0, ""
     if request.method == "POST":
-        throttle = Throttle.of(request, name=f"factor:{user.get_username()}")
+        throttle = Throttle.of(request, name=user.get_username(), purpose="factor")
         wait_seconds = throttle.wait_seconds()
         if wait_seconds:
             error = " ".join(_too_many(wait_seconds).messages)

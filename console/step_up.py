@@ -69,7 +69,7 @@ def asked(request: HttpRequest) -> HttpResponseBase | None:
 def _error_of(request: HttpRequest) -> str:
     """'' when one proof is right. Wrong ones count as tries at signing in."""
     user: Any = request.user
-    throttle = Throttle.of(request, name=f"step-up:{user.get_username()}")
+    throttle = Throttle.of(request, name=user.get_username(), purpose="step-up")
     wait_seconds = throttle.wait_seconds()
     if wait_seconds:
         return _("Too many failed tries. Try again in %(wait)s.") % {

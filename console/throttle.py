@@ -29,21 +29,24 @@ class Throttle:
     further.
     """
 
-    def __init__(self, *, name: str, address: str, request_id: str = ""):
+    def __init__(self, *, name: str, address: str, purpose: str = "", request_id: str = ""):
         self._name, self._address = name[:_NAME_CHARS_MAX], address
         self._request_id = request_id
-        folded, network = self._name.casefold(), _network(address)
-        self.pair = _key("pair", folded, network)
+        # Apart from the name: what a stranger types as a name must not count for another purpose.
+        folded, network = (purpose, self._name.casefold()), _network(address)
+        self.pair = _key("pair", *folded, network)
         self._limits = {
             self.pair: conf.sign_in_tries_max,
             _key("address", network): conf.sign_in_tries_max * CROWD_FACTOR,
-            _key("name", folded): conf.sign_in_tries_max * CROWD_FACTOR,
+            _key("name", *folded): conf.sign_in_tries_max * CROWD_FACTOR,
         }
 
     @classmethod
-    def of(cls, request: HttpRequest, *, name: str) -> "Throttle":
+    def of(cls, request: HttpRequest, *, name: str, purpose: str = "") -> "Throttle":
+        """`purpose`: '' for signing in; codes and confirmations have counts of their own."""
         request_id = getattr(request, "request_id", "")
-        return cls(name=name, address=client_address(request), request_id=request_id)
+        address = client_address(request)
+        return cls(name=name, address=address, purpose=purpose, request_id=request_id)
 
     def wait_seconds(self) -> int:
         """Counts this try. 0, or how many seconds to wait when a limit was reached before."""
@@ -54,7 +57,7 @@ class Throttle:
         )
         if wait_seconds:
             record_throttled(
-                name=self._name.rpartition(":")[2],
+                name=self._name,
                 address=self._address,
                 request_id=self._request_id,
                 wait_seconds=wait_seconds,

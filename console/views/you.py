@@ -129,7 +129,7 @@ def password(request: HttpRequest) -> HttpResponse:
     )
 
     def act(data: dict[str, Any]) -> Done:
-        throttle = Throttle.of(request, name=f"own-password:{user.get_username()}")
+        throttle = Throttle.of(request, name=user.get_username(), purpose="own-password")
         wait_seconds = throttle.wait_seconds()
         if wait_seconds or not user.check_password(data["password"]):
             text = _("too many tries: try again in %(wait)s") % {"wait": wait_text(wait_seconds)}

@@ -149,7 +149,7 @@ def reset_factors(*, name: str, actor: audit.Actor, reason: str = "") -> int:
     user = User.objects.select_for_update().filter(username=name).first()
     if user is None:
         raise NotFound(f"no person named {name}")
-    if actor.kind == "user" and actor.id == name:
+    if actor.kind == "user" and actor.id == user.get_username():
         raise InvalidInput("remove your own factors under Your account", field="reason")
     rows = Authenticator.objects.filter(user_id=user.pk)
     kinds = sorted(rows.values_list("type", flat=True))

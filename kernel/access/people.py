@@ -112,7 +112,7 @@ def change_person(
     user = User.objects.select_for_update().filter(username=name).first()
     if user is None:
         raise NotFound(f"no person named {name}")
-    if actor.kind == "user" and actor.id == name:
+    if actor.kind == "user" and actor.id == user.get_username():
         raise InvalidInput("ask another administrator to change your own access", field="name")
     if version is not None and person_version(user=user) != version:
         raise LostRace(f"{name} was changed meanwhile")

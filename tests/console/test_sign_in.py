@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.contrib.auth.models import UserManager
 from django.core.cache import cache
 from django.test import Client
 
@@ -152,3 +153,26 @@ def test_signing_out_is_a_post(signed_in):
     assert client.get("/sign-out").status_code == 405
     assert client.post("/sign-out").status_code == 302
     assert client.get("/").status_code == 302
+
+
+def test_a_spelling_that_the_database_takes_for_the_name_opens_nothing(monkeypatch):
+    """Where a collation finds `olga` for other spellings, each would have tries of its own."""
+
+    def lenient(self, username):
+        return self.get(username__iexact=username)
+
+    monkeypatch.setattr(UserManager, "get_by_natural_key", lenient)
+    response = Client().post("/sign-in", {**RIGHT, "username": "OLGA"})
+    assert response.status_code == 422
+    assert "Name and password do not match" in response.text
+    assert Client().post("/sign-in", RIGHT).status_code == 302
+
+
+def test_a_stranger_cannot_use_up_the_tries_at_codes_and_confirmations():
+    with override(sign_in_tries_max=3):
+        for purpose in ("factor", "step-up", "own-password"):
+            for _try in range(3):
+                Client().post("/sign-in", {"username": f"{purpose}:olga", "password": "x"})
+            throttle = Throttle(name="olga", address="127.0.0.1", purpose=purpose)
+            assert throttle.wait_seconds() == 0
+    assert not AuditRow.objects.filter(action="sign_in.throttled").exists()

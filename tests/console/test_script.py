@@ -166,9 +166,9 @@ def test_keys_move_open_and_go(page: Page):
     page.keyboard.press("x")
     expect(page.locator("tbody input").nth(1)).to_be_checked()
     page.keyboard.press("/")
-    expect(page.get_by_role("searchbox")).to_be_focused()
+    expect(page.get_by_role("combobox", name="Go to")).to_be_focused()
     page.keyboard.type("gr")
-    expect(page.get_by_role("searchbox")).to_have_value("gr")
+    expect(page.get_by_role("combobox", name="Go to")).to_have_value("gr")
     page.keyboard.press("Escape")
     page.keyboard.press("?")
     expect(page.get_by_role("heading", name="Shortcuts")).to_be_visible()
@@ -181,11 +181,11 @@ def test_keys_move_open_and_go(page: Page):
 def test_keys_can_be_switched_off_and_ignore_synthetic_events(page: Page):
     page.goto("/poll")
     page.evaluate("document.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")
-    expect(page.get_by_role("searchbox")).not_to_be_focused()
+    expect(page.get_by_role("combobox", name="Go to")).not_to_be_focused()
     page.context.add_cookies([{"name": "bz_keys", "value": "off", "url": page.url}])
     page.reload()
     page.keyboard.press("/")
-    expect(page.get_by_role("searchbox")).not_to_be_focused()
+    expect(page.get_by_role("combobox", name="Go to")).not_to_be_focused()
 
 
 def test_a_poll_names_itself_and_rests_while_a_row_is_selected(page: Page):

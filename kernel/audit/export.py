@@ -57,7 +57,7 @@ class AuditCopy:
     def position(self) -> Position | None:
         """The last row that is in the file, or was when the file was moved away."""
         self._cut_unfinished_line()
-        return self._tail() or self._saved()
+        return _end_of(self.path) or max(filter(None, (self._saved(), self._full())), default=None)
 
     def rotated(self) -> list[Path]:
         """The full files, oldest first: `audit.jsonl.000001` and so on."""
@@ -105,12 +105,9 @@ class AuditCopy:
                 file.truncate(end)
                 os.fsync(file.fileno())
 
-    def _tail(self) -> Position | None:
-        for path in (self.path, *reversed(self.rotated())):
-            if path.exists() and path.stat().st_size:
-                last = json.loads(_last_line(path))
-                return datetime.fromisoformat(last["at"]), last["id"]
-        return None
+    def _full(self) -> Position | None:
+        """The end of the latest full file: behind the saved one when a later file was moved away."""
+        return next(filter(None, map(_end_of, reversed(self.rotated()))), None)
 
     # --- the position -----------------------------------------------------------------------------
 
@@ -148,6 +145,13 @@ def _rows(*, after: Position | None, limit: int) -> list[AuditRow]:
         at, row_id = after
         rows = rows.filter(at__gte=at).filter(Q(at__gt=at) | Q(id__gt=row_id))
     return list(rows.order_by("at", "id")[:limit])
+
+
+def _end_of(path: Path) -> Position | None:
+    if not path.exists() or not path.stat().st_size:
+        return None
+    last = json.loads(_last_line(path))
+    return datetime.fromisoformat(last["at"]), last["id"]
 
 
 def _last_line(path: Path) -> bytes:

@@ -142,6 +142,20 @@ def test_a_file_that_was_moved_away_is_gone_on_from_the_saved_position(copy: Aud
     assert [line["id"] for line in copied(copy)] == expected()[5:]
 
 
+def test_a_file_that_was_moved_from_beside_full_ones_is_not_written_again(copy: AuditCopy) -> None:
+    acts(6)
+    with override(audit_copy_file_bytes_max=1024):
+        to_the_end(copy, limit=2)
+    assert copy.rotated()
+    shipped = [line["id"] for line in copied(copy)]
+    moved = len(copy.path.read_bytes().splitlines())
+    copy.path.unlink()
+    acts(2)
+    to_the_end(copy)
+    left = [line["id"] for line in copied(copy)]
+    assert [*shipped[:-moved], *expected()[len(shipped) :]] == left
+
+
 def test_only_one_process_exports(copy: AuditCopy) -> None:
     acts(3)
     with Path(f"{copy.path}.lock").open("a") as held:

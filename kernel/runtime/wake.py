@@ -85,7 +85,7 @@ class Messenger:
         self._said.set()
 
     def _run(self) -> None:
-        while True:
+        while not self._stopping.is_set():  # looked at again: a clear() may have met stop()
             self._said.wait()
             if self._stopping.is_set():
                 return

@@ -94,6 +94,23 @@ def test_what_is_said_while_one_is_sent_is_one_message(kernel_db: None) -> None:
     assert got == [JOBS, JOBS]
 
 
+def test_a_stop_that_meets_a_wake_up_is_heard(kernel_db: None) -> None:
+    messenger = Messenger(lambda what: None, linger_seconds=0.0)
+    clear = messenger._said.clear
+
+    def stopped_meanwhile() -> None:
+        messenger._stopping.set()
+        messenger._said.set()
+        clear()
+
+    messenger._said.clear = stopped_meanwhile  # type: ignore[method-assign]  # the moment between
+    messenger.start()
+    messenger.say(JOBS)
+    messenger._thread.join(5)
+    wake.stop_listening(messenger.say)
+    assert not messenger._thread.is_alive()
+
+
 def test_a_broker_that_is_away_fails_nothing_and_is_told_once(
     kernel_db: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

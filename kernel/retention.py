@@ -146,12 +146,12 @@ def purge_exports(*, cursor: Position | None = None, limit: int) -> PageReport:
     """
     before = clock.db_now() - timedelta(days=conf.export_retention_days)
     old = Export.objects.filter(purged_at=None, created_at__lt=before).order_by("created_at")
-    ids = list(old.values_list("operation_id", flat=True)[:limit])
-    ended = Operation.objects.filter(id__in=ids, state__in=EXPORT_ENDS, updated_at__lt=before)
-    found = set(ended.values_list("id", flat=True))
-    first = next((each for each in ids if each in found), "")
-    if not first:
-        return PageReport(scanned=len(ids))
+    # Not a page of the oldest: plans that nobody ever starts would hide the others for good.
+    ended = Operation.objects.filter(state__in=EXPORT_ENDS, updated_at__lt=before).values("id")
+    ids = old.filter(operation_id__in=ended).values_list("operation_id", flat=True)
+    first = ids.first()
+    if first is None:
+        return PageReport()
     pieces = ExportChunk.objects.filter(operation_id=first).order_by("sequence")
     doomed = list(pieces.values_list("id", flat=True)[:limit])
     ExportChunk.objects.filter(id__in=doomed).delete()

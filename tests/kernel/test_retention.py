@@ -167,6 +167,18 @@ def test_an_export_is_purged_in_pieces_and_its_digest_stays(at_once: None) -> No
     assert Export.objects.get(operation_id="op_2").purged_at is None
 
 
+def test_plans_that_nobody_starts_hide_no_export_that_ended(at_once: None) -> None:
+    for number, state in enumerate(("planned", "planned", "planned", "done")):
+        at = clock.db_now() - timedelta(days=9 - number)
+        name = f"op_{number}"
+        Operation.objects.create(
+            id=name, kind="export_audit", state=state, created_at=at, updated_at=at
+        )
+        Export.objects.create(operation_id=name, format="csv", created_at=at)
+    assert purged(retention.purge_exports, limit=2) == 1
+    assert Export.objects.get(operation_id="op_3").purged_at is not None
+
+
 def test_the_policies_name_settings_in_days_and_say_what_they_removed(at_once: None) -> None:
     for policy in retention.POLICIES:
         assert policy.setting in SETTINGS and policy.setting.endswith("_days")

@@ -106,7 +106,7 @@ class AuditCopy:
                 os.fsync(file.fileno())
 
     def _full(self) -> Position | None:
-        """The end of the latest full file: behind the saved one when a later file was moved away."""
+        """Where the full files end: behind the saved position when a later one was moved away."""
         return next(filter(None, map(_end_of, reversed(self.rotated()))), None)
 
     # --- the position -----------------------------------------------------------------------------

@@ -91,6 +91,7 @@ SETTINGS: dict[str, Setting] = {
     "notification_attempts_max": Setting(8, 1, 50, "attempts of one notification"),
     "notification_deadline_seconds": Setting(30, 1, 300, "one attempt, in total"),
     "retry_after_seconds_max": Setting(3600, 1, 86400, "Retry-After is clamped to this"),
+    "chat_memory_bytes_max": Setting(512 * MIB, 128 * MIB, 8192 * MIB, "of a sending process"),
     "notification_bytes_max": Setting(256 * KIB, 64 * KIB, 4 * MIB, "one notification's content"),
     "notification_lease_seconds": Setting(90, 10, 3600, "a sender owns a notification this long"),
     "notification_poll_seconds": Setting(1.0, 0.05, 60, "the sender looks at least this often"),

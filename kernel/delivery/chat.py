@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from kernel.conf import conf
 from kernel.delivery.claims import Claimed
 from kernel.delivery.ends import End
 from kernel.delivery.mail import readable
@@ -43,6 +44,7 @@ async def send_chat(message: Claimed, *, deadline_seconds: float) -> End:
         "body": text,
         "allow_private": message.allow_private,
         "seconds": deadline_seconds,
+        "memory_bytes": conf.chat_memory_bytes_max,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable,

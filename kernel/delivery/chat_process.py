@@ -1,14 +1,16 @@
 """The process that sends one chat message: `python -m kernel.delivery.chat_process`.
 
-Reads {address, title, body, allow_private, seconds} as JSON, writes {read, taken, dialled, refused,
-status}. apprise brings its own network code: here every address it dials is checked first, it
-starts no program, follows no redirect, and its process ends when its time is over.
+Reads {address, title, body, allow_private, seconds, memory_bytes} as JSON, writes {read, taken,
+dialled, refused, status}. apprise brings its own network code: here every address it dials is
+checked first, it starts no program, follows no redirect, and its process ends when its time or its
+memory is over: it reads an answer whole, however long.
 """
 
 import json
 import logging
 import os
 import re
+import resource
 import signal
 import sys
 from importlib import import_module
@@ -36,6 +38,7 @@ def main() -> None:
     answer, sys.stdout = sys.stdout, sys.stderr  # what plugins print is no answer
     order = json.loads(sys.stdin.buffer.read())
     signal.alarm(max(1, round(order["seconds"]) + 1))
+    resource.setrlimit(resource.RLIMIT_DATA, (order["memory_bytes"], order["memory_bytes"]))
     answer.write(json.dumps(send(order)))
     answer.flush()
 

@@ -1,6 +1,7 @@
 """Chat services: apprise in its own process, every address checked as it is dialled (E6, F7)."""
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel.conf import override
 from kernel.delivery.channels import Channels
 from kernel.delivery.ends import End
 from kernel.delivery.mail import Mailer
@@ -52,7 +54,7 @@ async def test_a_chat_message_arrives_and_what_does_not_arrive_says_what_it_prov
         send(f"{host}/no"),
         send(f"{host}/away"),
         send("nothing://at/all"),
-        send(f"{host}/hang", deadline=8.0),
+        send(f"{host}/hang", deadline=3.0),  # apprise itself gives up after 4 s
     )
     assert told(taken) == ("delivered", None)
     (arrived,) = receiver.messages("ops")
@@ -63,6 +65,22 @@ async def test_a_chat_message_arrives_and_what_does_not_arrive_says_what_it_prov
     assert told(unread) == ("not_sent", None)
     assert hung.outcome == "unknown" and "in time" in hung.evidence
     assert receiver.messages("proxy") == [], "no proxy of the environment"
+
+
+async def test_an_answer_without_end_takes_no_more_than_its_share_of_memory() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(bytes(1024 * 1024))
+                await writer.drain()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with override(chat_memory_bytes_max=128 * 1024 * 1024):
+        end = await send(f"json://127.0.0.1:{port}/ops")
+    server.close()
+    assert end.outcome == "unknown" and "in time" not in end.evidence
 
 
 async def test_an_address_that_the_policy_denies_is_never_dialled(receiver: Receiver) -> None:

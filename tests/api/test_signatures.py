@@ -232,8 +232,8 @@ def test_two_keys_are_active_at_most_and_a_revoked_one_makes_room(kernel_db: Non
 def test_a_key_belongs_to_one_account(kernel_db: None) -> None:
     make_account()
     make_account("other")
-    add("SHARED")
-    assert access.active_secrets(account_id="other", environ={"SHARED": "x" * 20}) == []
+    add("SHARED_SECRET")
+    assert access.active_secrets(account_id="other", environ={"SHARED_SECRET": "x" * 20}) == []
 
 
 @pytest.mark.parametrize("name", ["", "acme secret", "whsec_abc", "DJANGO_SECRET_KEY", "MYSQL_X"])

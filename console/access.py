@@ -174,4 +174,5 @@ def local_path(request: HttpRequest, address: str) -> str:
     """Path and query of an address of this host; '/' for any other."""
     prefix = f"{request.scheme}://{request.get_host()}"
     path = address.removeprefix(prefix)
-    return path if path.startswith("/") and not path.startswith("//") else "/"
+    # Browsers read "\" as "/": what begins with two of either names a host.
+    return path if path.startswith("/") and path[1:2] not in ("/", "\\") else "/"

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest, RawPostDataException, UnreadablePostError
 
-# Never shown again: tokens of ours, and anything secret.
-_HIDDEN_NAMES = ("csrfmiddlewaretoken", "form_key", "version", "next")
+# Never shown again: tokens of ours, proofs of who it is, and anything secret.
+_HIDDEN_NAMES = frozenset(
+    {"csrfmiddlewaretoken", "form_key", "version", "next"}
+    | {"code", "step_up_code", "credential", "step_up_credential"}
+)
 _SECRET_PARTS = ("password", "secret", "token", "key")
 TEXTS_MAX = 20
 CHARS_MAX = 20_000

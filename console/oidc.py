@@ -27,8 +27,6 @@ from console.step_up import step_up
 from kernel import access
 from kernel.errors import KernelError
 
-REQUEST_SECONDS = 5
-
 
 class IdentityAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth is untyped
     """Links and finds identities by our verbs; allauth itself writes no row."""

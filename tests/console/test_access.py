@@ -85,7 +85,8 @@ def test_a_strangers_htmx_request_gets_401_with_a_redirect(db):
 
 
 def test_the_way_back_never_leads_to_another_host(db):
-    for address in ("https://evil.example/x", "//evil.example", "http://testserver.evil.example/"):
+    hosts = ("https://evil.example/x", "//evil.example", "http://testserver.evil.example/")
+    for address in (*hosts, "/\\evil.example", "http://testserver/\\evil.example"):
         response = Client().get("/requests", headers={**HTMX, "HX-Current-URL": address})
         assert response["HX-Redirect"] == "/sign-in?next=%2F&ended=1"
 
@@ -93,12 +94,13 @@ def test_the_way_back_never_leads_to_another_host(db):
 def test_a_form_sent_after_the_sign_in_ended_keeps_what_was_typed(db):
     response = Client().post(
         "/act",
-        {"note": "Provider says: never executed.", "form_key": "k", "password": "hunter2"},
+        {"note": "Provider says: never executed.", "form_key": "k", "password": "hunter2"}
+        | {"step_up_code": "unused-0001", "code": "unused-0002", "credential": "unused-0003"},
         headers={"Origin": "http://testserver", "Referer": "http://testserver/act"},
     )
     assert response.status_code == 401
     assert "Provider says: never executed." in response.text
-    assert "hunter2" not in response.text
+    assert "hunter2" not in response.text and "unused-000" not in response.text
     assert "next=%2Fact" in response.text
 
 

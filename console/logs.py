@@ -33,7 +33,8 @@ def secrets_of(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in environ.items():
         if SECRET_WORDS & set(name.upper().split("_")):
-            found[value] = name
+            listed = value.split(",") if name.endswith("_FALLBACKS") else ()  # each is a secret
+            found |= dict.fromkeys((value, *listed), name)
         elif "://" in value:
             found |= dict.fromkeys(_passwords_of(value), name)
     return {value: f"[{name}]" for value, name in found.items() if len(value) >= SECRET_CHARS_MIN}

@@ -86,6 +86,12 @@ def test_known_secrets_do_not_get_out():
     }
 
 
+def test_each_former_secret_key_is_replaced():
+    environ = {"DJANGO_SECRET_KEY_FALLBACKS": "the-first-former-key,the-second-former-key"}
+    text, _ = line_of("signed with %s", "the-second-former-key", environ=environ)
+    assert "former-key" not in text and "[DJANGO_SECRET_KEY_FALLBACKS]" in text
+
+
 def test_the_product_writes_such_lines(settings, capsys):
     handler = settings.LOGGING["handlers"]["stderr"]
     formatter = settings.LOGGING["formatters"][handler["formatter"]]

@@ -228,6 +228,6 @@ def test_the_administrator_follows_the_environment(kernel_db: None) -> None:
     assert ensure_admin(password=PASSWORD) == "created"
     assert ensure_admin(password=PASSWORD) == "unchanged"
     assert ensure_admin(password=PASSWORD + "!") == "changed"
-    assert audit.verify() == []
+    assert list(audit.verify()) == []
     subjects = set(AuditRow.objects.values_list("subject", flat=True))
     assert len(subjects) == 1, "all acts on one person are one chain"

@@ -79,7 +79,7 @@ def test_a_correction_is_audited_with_the_total_before_and_after(charged: str) -
         "correction_nano": -500,
         "ledger_id": entry.id,
     }
-    assert audit.verify() == []
+    assert list(audit.verify()) == []
 
 
 def test_a_corrected_total_posts_the_difference(charged: str) -> None:

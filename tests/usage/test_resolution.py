@@ -160,7 +160,7 @@ def test_a_resolution_is_audited_with_evidence_and_note(acme: None, executed: bo
     assert before["result_state"] == "unknown"
     assert after["executed"] is executed
     assert after["usage"] == (GIVEN if executed else None)
-    assert audit.verify() == []
+    assert list(audit.verify()) == []
 
 
 def test_only_an_unknown_request_can_be_resolved(acme: None) -> None:

@@ -224,6 +224,16 @@ def test_exact_bytes_in_exact_pieces(provider, operation):
     assert (answer.text, answer.headers["content-type"]) == ("<html>", "text/html")
 
 
+def test_an_agents_model_wants_one_call_and_is_done_with_its_answer(provider, operation):
+    provider.next("agent_step", times=2, tool="refund")
+    wanted = ask(provider, operation).json()["choices"][0]
+    (call,) = wanted["message"]["tool_calls"]
+    assert (wanted["finish_reason"], call["function"]["name"]) == ("tool_calls", "refund")
+    told = [*MESSAGES, {"role": "tool", "tool_call_id": call["id"], "content": "{}"}]
+    done = ask(provider, operation, messages=told).json()["choices"][0]
+    assert (done["finish_reason"], done["message"]["content"]) == ("stop", "Done.")
+
+
 def test_every_behaviour_is_exercised_here():
     told = "".join(p.read_text() for p in Path(__file__).parent.glob("test_provider*.py"))
     assert [name for name in BEHAVIOURS if f'"{name}' not in told and name != "status"] == []

@@ -156,4 +156,4 @@ def continuation_after_the_decision() -> None:
 @mutant
 def uncertain_call_is_sent_again() -> None:
     """After a crash, make the call again whose answer nobody saved (against D3)."""
-    agent._is_plain_read = lambda *_: True
+    agent.is_plain_read = lambda *_: True

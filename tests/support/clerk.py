@@ -108,9 +108,9 @@ class Clerk(KernelProcess):
     def ask(self, verb: str, **values: Any) -> "Future[Told]":
         """Begin a verb. The future is LOST when the process dies first."""
         number = next(self._numbers)
-        self._asked[number] = Future()
+        asked = self._asked[number] = Future()
         self._pipe.send((number, verb, values))
-        return self._asked[number]
+        return asked  # which may be answered, and forgotten, already
 
     def heard(self, said: tuple[Any, ...]) -> None:
         super().heard(said)

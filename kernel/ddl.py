@@ -104,40 +104,12 @@ class AddColumn(migrations.operations.base.Operation):
         return f"Add column {self.table}.{self.column}"
 
 
-class AddUniqueIndex(migrations.operations.base.Operation):
-    """CREATE UNIQUE INDEX on a column added by AddColumn."""
-
-    reduces_to_sql = True
-    reversible = False
-
-    def __init__(self, table: str, name: str, column: str):
-        self.table, self.name, self.column = table, name, column
-
-    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        return self.__class__.__name__, [self.table, self.name, self.column], {}
-
-    def state_forwards(self, app_label: str, state: Any) -> None:
-        """No model of the migration state maps this index."""
-
-    def database_forwards(
-        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
-    ) -> None:
-        if self.name in _constraints(schema_editor, self.table):
-            return
-        quote = schema_editor.quote_name
-        schema_editor.execute(
-            f"CREATE UNIQUE INDEX {quote(self.name)} ON {quote(self.table)} ({quote(self.column)})"
-        )
-
-    def describe(self) -> str:
-        return f"Add unique index {self.name} on {self.table}"
-
-
 class AddPlainIndex(migrations.operations.base.Operation):
     """CREATE INDEX over columns of which AddColumn added some."""
 
     reduces_to_sql = True
     reversible = False
+    kind = "INDEX"
 
     def __init__(self, table: str, name: str, columns: list[str]):
         self.table, self.name, self.columns = table, name, columns
@@ -155,10 +127,24 @@ class AddPlainIndex(migrations.operations.base.Operation):
             return
         quote = schema_editor.quote_name
         columns = ", ".join(quote(each) for each in self.columns)
-        schema_editor.execute(f"CREATE INDEX {quote(self.name)} ON {quote(self.table)} ({columns})")
+        schema_editor.execute(
+            f"CREATE {self.kind} {quote(self.name)} ON {quote(self.table)} ({columns})"
+        )
 
     def describe(self) -> str:
-        return f"Add index {self.name} on {self.table}"
+        return f"Add {self.kind.lower()} {self.name} on {self.table}"
+
+
+class AddUniqueIndex(AddPlainIndex):
+    """CREATE UNIQUE INDEX on a column added by AddColumn."""
+
+    kind = "UNIQUE INDEX"
+
+    def __init__(self, table: str, name: str, column: str):
+        super().__init__(table, name, [column])
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return self.__class__.__name__, [self.table, self.name, *self.columns], {}
 
 
 class Irreversible(migrations.operations.base.Operation):

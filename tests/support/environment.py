@@ -17,6 +17,7 @@ STEERING = (
     "BAILING_NOTIFICATION_TEST_MYSQL_PORT",
     "BAILING_SCALEOUT_JOBS",
     "BAILING_SCALEOUT_BROKER",
+    "BAILING_PROOF_SIZE",
 )
 # Synthetic credentials, so that nothing in a test depends on an installed `.env`.
 SYNTHETIC = {

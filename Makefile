@@ -29,8 +29,8 @@ lint: $(VENV)/.dev ## style, format, types, Django's checks, the tidy rules
 	@DJANGO_SETTINGS_MODULE=tests.settings $(PY) manage.py check --fail-level WARNING
 	@$(PY) -m pytest tests/tidy
 
-crash: test-packages $(VENV)/.dev ## kill and cut at every window: planned, fired, violations
-	@$(PY) -m tests.support.suites crash
+crash: test-packages $(VENV)/.dev ## kill and cut everywhere, and write docs/crash-report.md
+	@$(PY) -m tests.support.crash_run
 
 bench: test-packages $(VENV)/.dev ## measure, and write docs/benchmarks.md
 	@$(PY) -m tests.bench

@@ -60,8 +60,8 @@ def test_a_seeded_mutant_of_approvals_is_killed(  # noqa: PLR0917
     house: House, desk: Desk, fault_record: FaultRecord, mutant: str, case: Case, complaint: str
 ) -> None:
     house.mutant = mutant
-    fault_record.mutants += 1
+    fault_record.seeded.append(mutant)
     with pytest.raises(AssertionError, match=complaint):
         case(house, desk)
-    fault_record.mutants_killed += 1
+    fault_record.killed.append(mutant)
     house.verified = True

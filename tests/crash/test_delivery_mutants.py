@@ -67,8 +67,8 @@ def test_a_seeded_mutant_of_delivery_is_killed(  # noqa: PLR0917
     complaint: str,
 ) -> None:
     house.mutant = mutant
-    fault_record.mutants += 1
+    fault_record.seeded.append(mutant)
     with pytest.raises(AssertionError, match=complaint):
         case(house, room, **how)
-    fault_record.mutants_killed += 1
+    fault_record.killed.append(mutant)
     house.verified = True

@@ -71,8 +71,8 @@ def test_a_seeded_mutant_is_killed(
     house: House, fault_record: FaultRecord, mutant: str, case: Case, complaint: str
 ) -> None:
     house.mutant = mutant
-    fault_record.mutants += 1
+    fault_record.seeded.append(mutant)
     with pytest.raises(AssertionError, match=complaint):
         case(house)
-    fault_record.mutants_killed += 1
+    fault_record.killed.append(mutant)
     house.verified = True

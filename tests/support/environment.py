@@ -18,6 +18,7 @@ STEERING = (
     "BAILING_SCALEOUT_JOBS",
     "BAILING_SCALEOUT_BROKER",
     "BAILING_PROOF_SIZE",
+    "BAILING_PROOF_RECORD",
 )
 # Synthetic credentials, so that nothing in a test depends on an installed `.env`.
 SYNTHETIC = {

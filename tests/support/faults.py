@@ -1,7 +1,12 @@
 """The record of a run's faults: planned, fired, violations. Printed as one line at its end."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+
+# Where a run leaves its record for docs/crash-report.md; unset: nowhere.
+RECORD_VARIABLE = "BAILING_PROOF_RECORD"
 
 
 class Violation(AssertionError):
@@ -25,8 +30,19 @@ class FaultRecord:
     fired: int = 0
     kills: int = 0
     violations: list[str] = field(default_factory=list)
-    mutants: int = 0
-    mutants_killed: int = 0
+    # Names of mutants, one for each case they were seeded in.
+    seeded: list[str] = field(default_factory=list)
+    killed: list[str] = field(default_factory=list)
+
+    @property
+    def mutants(self) -> list[str]:
+        """The names of the mutants of this run, each once."""
+        return sorted(set(self.seeded))
+
+    @property
+    def survivors(self) -> list[str]:
+        """The mutants that some case was to kill and did not."""
+        return [name for name in self.mutants if self.killed.count(name) < self.seeded.count(name)]
 
     def line(self) -> str:
         """`crash: 21 cases, 25 faults planned, 25 fired, 18 processes killed, 0 violations`."""
@@ -35,5 +51,19 @@ class FaultRecord:
             f" {self.kills} processes killed, {len(self.violations)} violations"
         )
         if self.mutants:
-            text += f"; {self.mutants} mutants seeded, {self.mutants_killed} killed"
+            killed = len(self.mutants) - len(self.survivors)
+            text += f"; {len(self.mutants)} mutants seeded, {killed} killed"
         return text
+
+    def write(self, path: Path) -> None:
+        """Leave the counts as JSON, for the report."""
+        counts = {
+            "cases": self.cases,
+            "planned": self.planned,
+            "fired": self.fired,
+            "kills": self.kills,
+            "violations": self.violations,
+            "mutants": self.mutants,
+            "survivors": self.survivors,
+        }
+        path.write_text(json.dumps(counts))

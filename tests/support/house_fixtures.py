@@ -1,12 +1,14 @@
 """Fixtures of the crash suite, the races and the histories; and the closing line about faults."""
 
+import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.desk import Desk
-from tests.support.faults import FaultRecord
+from tests.support.faults import RECORD_VARIABLE, FaultRecord
 from tests.support.house import House
 from tests.support.mariadb_server import Server
 from tests.support.post_room import PostRoom
@@ -26,6 +28,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     record = config.stash[RECORD]
     if record.cases:
         terminalreporter.write_line(record.line())
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leave the record of this run where the report looks for it."""
+    if path := os.environ.get(RECORD_VARIABLE):
+        session.config.stash[RECORD].write(Path(path))
 
 
 @pytest.hookimpl(wrapper=True)

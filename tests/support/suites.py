@@ -14,7 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -35,12 +35,13 @@ EVERYTHING_ELSE = ["tests", *(f"--ignore=tests/{name}" for name in OWN_SUITES)]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """One pytest run: its name, what it runs on, and pytest's arguments."""
+    """One pytest run: its name, what it runs on, pytest's arguments, what its environment adds."""
 
     name: str
     title: str
     database: str
     arguments: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 # The longest first: what is short fills the gap at the end.
@@ -65,7 +66,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-def run(suite: Suite, server: Server, directory: Path, *, alone: bool) -> Outcome:
+def run(suite: Suite, server: Server | None, directory: Path, *, alone: bool) -> Outcome:
     """Run one suite in its own pytest process; counts come from its report."""
     heading = f"\n== {suite.title} ({suite.name})"
     print(heading if alone else f"{suite.name} begins", flush=True)
@@ -75,7 +76,8 @@ def run(suite: Suite, server: Server, directory: Path, *, alone: bool) -> Outcom
         **{name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"},
         **FLAGS,
         "BAILING_TEST_DATABASE": suite.database,
-        "BAILING_TEST_MYSQL_URL": server.url(),
+        **({"BAILING_TEST_MYSQL_URL": server.url()} if server else {}),
+        **suite.environment,
     }
     started = time.monotonic()
     command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *suite.arguments]
@@ -94,7 +96,7 @@ def run(suite: Suite, server: Server, directory: Path, *, alone: bool) -> Outcom
     return outcome
 
 
-def run_all(chosen: list[Suite], server: Server, directory: Path) -> dict[str, Outcome]:
+def run_all(chosen: list[Suite], server: Server | None, directory: Path) -> dict[str, Outcome]:
     """Every chosen suite, as many side by side as there are cores (at most two)."""
     at_once = min(len(chosen), SIDE_BY_SIDE_MAX, os.cpu_count() or 1)
     alone = at_once == 1

@@ -1,0 +1,154 @@
+"""docs/crash-report.md: a section per database engine, each replaced by the run on that engine."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+COLUMNS = (
+    "suite", "cases", "planned", "fired", "processes killed", "violations", "mutants",
+    "mutants killed", "seconds",
+)  # fmt: skip
+ENGINES = ("SQLite", "MariaDB", "MySQL")
+HEAD = """# Crash report
+
+Written by `make crash`, which replaces the section of each engine it ran on. Every case asserts
+that its fault fired. What is killed and cut, what must be true afterwards, what nobody has shown:
+[fault model](fault-model.md). The last line of a section adds it up; a mutant counts once.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one suite came to on one engine. A case that failed is a violation."""
+
+    suite: str
+    cases: int = 0
+    planned: int = 0
+    fired: int = 0
+    kills: int = 0
+    violations: int = 0
+    seeded: int = 0
+    killed: int = 0
+    seconds: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Something ran, every planned fault fired, nothing was violated, no mutant survived."""
+        return (
+            self.cases > 0
+            and self.fired == self.planned
+            and self.violations == 0
+            and self.killed == self.seeded
+        )
+
+    def numbers(self) -> list[int]:
+        return [
+            self.cases, self.planned, self.fired, self.kills, self.violations, self.seeded,
+            self.killed, self.seconds,
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One run on one engine. `server` begins with the engine's name: "MariaDB 10.11.19"."""
+
+    server: str
+    date: str
+    rows: list[Row]
+    seconds: int
+    mutants: list[str] = field(default_factory=list)
+    survivors: list[str] = field(default_factory=list)
+
+    @property
+    def engine(self) -> str:
+        return self.server.split()[0]
+
+    @property
+    def total(self) -> Row:
+        """All suites together; its seconds are those of the whole run."""
+        sums = [sum(column) for column in zip(*(row.numbers() for row in self.rows), strict=True)]
+        return Row(f"{self.engine} total", *sums[:-1], seconds=self.seconds)
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.rows) and all(row.holds for row in self.rows)
+
+    def text(self) -> str:
+        lines = [f"## {self.server}", "", f"Run on {self.date}, full size.", ""]
+        lines += [_line(COLUMNS), "|" + "---|" * len(COLUMNS)]
+        lines += [_line([row.suite, *map(_number, row.numbers())]) for row in self.rows]
+        lines += [_line([self.total.suite, *map(_number, self.total.numbers())])]
+        if self.mutants:
+            names = ", ".join(f"`{name}`" for name in self.mutants)
+            lines += ["", f"Mutants: {names}."]
+            survived = ", ".join(f"`{name}`" for name in self.survivors)
+            lines += [f"Survived: {survived or 'none'}."]
+        return "\n".join(lines) + "\n"
+
+
+def row_of(suite: str, *, record: Path, failed: int, seconds: float) -> Row:
+    """A suite's row from the record that its run left; a run that left none is a violation."""
+    if not record.exists():
+        return Row(suite, violations=max(failed, 1), seconds=round(seconds))
+    counts = json.loads(record.read_text())
+    return Row(
+        suite,
+        cases=counts["cases"],
+        planned=counts["planned"],
+        fired=counts["fired"],
+        kills=counts["kills"],
+        violations=max(len(counts["violations"]), failed),
+        seeded=len(counts["mutants"]),
+        killed=len(counts["mutants"]) - len(counts["survivors"]),
+        seconds=round(seconds),
+    )
+
+
+def mutants_in(records: Iterable[Path]) -> tuple[list[str], list[str]]:
+    """The mutants that these runs seeded, and those that survived."""
+    found = [json.loads(path.read_text()) for path in records if path.exists()]
+    seeded = {name for each in found for name in each["mutants"]}
+    return sorted(seeded), sorted({name for each in found for name in each["survivors"]})
+
+
+def put(path: Path, section: Section) -> None:
+    """Write the section into the report: in place of its engine's last one, others as they are."""
+    kept = sections_in(path.read_text()) if path.exists() else {}
+    kept[section.engine] = section.text()
+    ordered = [kept[engine] for engine in ENGINES if engine in kept]
+    path.write_text("\n".join([HEAD, total_line(ordered) + "\n", *ordered]))
+
+
+def sections_in(text: str) -> dict[str, str]:
+    """The sections of a report by engine."""
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
+    return {part.split()[1]: part.rstrip("\n") + "\n" for part in parts}
+
+
+def total_line(sections: Iterable[str]) -> str:
+    """All engines together, from the last line of each section's table."""
+    totals = [line for text in sections for line in text.splitlines() if " total | " in line]
+    cells = [[int(cell.replace(",", "")) for cell in line.split("|")[2:-1]] for line in totals]
+    cases, planned, fired, kills, violations, seeded, killed, seconds = (
+        f"{sum(column):,}" for column in zip(*cells, strict=True)
+    )
+    return (
+        f"Total: {len(totals)} engines, {cases} cases, {planned} faults planned, {fired} fired,"
+        f" {kills} processes killed, **{violations} violations**, {seeded} mutants seeded,"
+        f" {killed} killed, {seconds} seconds."
+    )
+
+
+def today(now: datetime) -> str:
+    return f"{now:%Y-%m-%d}"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(value: int) -> str:
+    return f"{value:,}"

@@ -1,0 +1,114 @@
+"""The crash report says what the runs came to, and a run that proves nothing does not pass."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support import crash_report, crash_run
+from tests.support.crash_report import Row, Section
+from tests.support.faults import FaultRecord
+from tests.support.mariadb_server import Server
+from tests.support.suites import Outcome, Suite
+
+GOOD = Row("crash", cases=9, planned=1_200, fired=1_200, kills=7, seeded=2, killed=2, seconds=61)
+
+
+def a_section(server: str, *rows: Row, seconds: int = 70) -> Section:
+    return Section(server, "2026-01-31", list(rows), seconds, ["blind_save"])
+
+
+def a_record(path: Path, **fields: object) -> Path:
+    record = FaultRecord(cases=3, planned=2, fired=2, kills=1)
+    for name, value in fields.items():
+        setattr(record, name, value)
+    record.write(path)
+    return path
+
+
+def test_a_section_replaces_that_of_its_engine_and_keeps_the_others(tmp_path: Path) -> None:
+    report = tmp_path / "report.md"
+    crash_report.put(report, a_section("MySQL 9.5.0", GOOD))
+    crash_report.put(report, a_section("SQLite 3.40.1", GOOD))
+    crash_report.put(report, a_section("MySQL 9.6.0", dataclasses.replace(GOOD, cases=10)))
+    text = report.read_text()
+    assert "MySQL 9.5.0" not in text
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## SQLite 3.40.1",
+        "## MySQL 9.6.0",
+    ]
+    assert "| crash | 10 | 1,200 | 1,200 | 7 | 0 | 2 | 2 | 61 |" in text
+    assert "| MySQL total | 10 | 1,200 | 1,200 | 7 | 0 | 2 | 2 | 70 |" in text
+    assert (
+        "Total: 2 engines, 19 cases, 2,400 faults planned, 2,400 fired, 14 processes killed,"
+        " **0 violations**, 4 mutants seeded, 4 killed, 140 seconds."
+    ) in text
+
+
+def test_a_report_written_twice_is_the_same_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.md"
+    crash_report.put(report, a_section("MariaDB 10.11.19", GOOD))
+    before = report.read_text()
+    crash_report.put(report, a_section("MariaDB 10.11.19", GOOD))
+    assert report.read_text() == before
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"cases": 0}, {"fired": 1_199}, {"violations": 1}, {"killed": 1}],
+    ids=["nothing ran", "a fault did not fire", "a violation", "a survivor"],
+)
+def test_what_does_not_hold(fields: dict[str, int]) -> None:
+    assert a_section("MariaDB 10.11.19", GOOD).holds
+    assert not a_section("MariaDB 10.11.19", GOOD, dataclasses.replace(GOOD, **fields)).holds
+
+
+def test_a_run_without_a_suite_does_not_hold() -> None:
+    assert not a_section("MariaDB 10.11.19").holds
+
+
+def test_a_record_becomes_a_row(tmp_path: Path) -> None:
+    record = a_record(tmp_path / "r.json", seeded=["a", "a", "b"], killed=["a", "b"])
+    row = crash_report.row_of("crash", record=record, failed=0, seconds=1.6)
+    assert row == Row("crash", cases=3, planned=2, fired=2, kills=1, seeded=2, killed=1, seconds=2)
+    assert crash_report.mutants_in([record, tmp_path / "none"]) == (["a", "b"], ["a"])
+
+
+def test_a_failed_case_is_a_violation_and_so_is_a_run_without_a_record(tmp_path: Path) -> None:
+    record = a_record(tmp_path / "r.json", violations=["charged twice"])
+    assert crash_report.row_of("one", record=record, failed=0, seconds=1).violations == 1
+    assert crash_report.row_of("one", record=record, failed=3, seconds=1).violations == 3
+    gone = tmp_path / "none.json"
+    assert crash_report.row_of("one", record=gone, failed=0, seconds=1).violations == 1
+
+
+def test_the_record_of_a_run_is_plain_json(tmp_path: Path) -> None:
+    found = json.loads(a_record(tmp_path / "r.json").read_text())
+    assert (found["cases"], found["violations"], found["survivors"]) == (3, [], [])
+
+
+@pytest.mark.parametrize(("exit_code", "code"), [(0, 0), (1, 1)])
+def test_the_exit_code_and_the_report_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int, code: int
+) -> None:
+    seen: list[Suite] = []
+
+    def run_all(chosen: list[Suite], server: Server | None, _: Path) -> dict[str, Outcome]:
+        assert server is None, "SQLite needs no server"
+        seen.extend(chosen)
+        for suite in chosen:
+            a_record(Path(suite.environment["BAILING_PROOF_RECORD"]))
+        return {suite.name: Outcome(passed=1, exit_code=exit_code) for suite in chosen}
+
+    monkeypatch.setattr(crash_run.suites, "run_all", run_all)
+    report = tmp_path / "report.md"
+    assert crash_run.main(["sqlite"], report=report) == code
+    assert {suite.environment["BAILING_PROOF_SIZE"] for suite in seen} == {"full"}
+    assert {suite.database for suite in seen} == {"sqlite"}
+    assert f"**{2 * exit_code} violations**" in report.read_text()
+
+
+def test_an_unknown_engine_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert crash_run.main(["oracle"]) == 2
+    assert "oracle" in capsys.readouterr().err

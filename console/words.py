@@ -86,6 +86,22 @@ ACTS: dict[str, str | Promise] = {
     "pause.set": gettext_lazy("Paused new work"),
     "pause.lift": gettext_lazy("Let new work go on"),
 }
+PASSES: dict[str, str | Promise] = {
+    "settlement": gettext_lazy("Settling charges"),
+    "recovery": gettext_lazy("Requests whose sender died"),
+    "purge": gettext_lazy("Removing old bodies of requests"),
+    "approval_expiry": gettext_lazy("Letting questions expire"),
+    "continuations": gettext_lazy("Carrying decisions through"),
+    "job_recovery": gettext_lazy("Jobs whose worker died"),
+    "notification_recovery": gettext_lazy("Notifications whose sender died"),
+    "operations": gettext_lazy("Working off operations"),
+    "receipts": gettext_lazy("Removing old receipts of signed calls"),
+    "purge_jobs": gettext_lazy("Removing old inputs and results of jobs"),
+    "purge_attempts": gettext_lazy("Removing old attempts at notifications"),
+    "purge_dead_letters": gettext_lazy("Removing the content of old dead letters"),
+    "purge_exports": gettext_lazy("Removing old export files"),
+    "audit_copy": gettext_lazy("Copying the audit to its file"),
+}
 UNITS: dict[str, str | Promise] = {
     "input": gettext_lazy("input"),
     "output": gettext_lazy("output"),
@@ -117,6 +133,11 @@ def act_text(action: str) -> str:
 def kind_of_factor(kind: str) -> str:
     """A second factor in words; an unknown one by its code."""
     return str(FACTORS.get(kind, kind))
+
+
+def pass_name(name: str) -> str:
+    """A maintenance pass in words; an unknown one by its code."""
+    return str(PASSES.get(name, name))
 
 
 def pass_text(row: PassStatus) -> str:

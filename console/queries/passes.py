@@ -15,6 +15,8 @@ INTERVALS = {
     "continuations": "continuation_interval_seconds",
     "approval_expiry": "approval_expiry_interval_seconds",
     "job_recovery": "job_recovery_interval_seconds",
+    "notification_recovery": "recovery_interval_seconds",
+    "operations": "operation_interval_seconds",
     "receipts": "purge_interval_seconds",
     "purge_jobs": "purge_interval_seconds",
     "purge_attempts": "purge_interval_seconds",

@@ -23,6 +23,7 @@ from console.queries.dead_letters import (
     group_page,
     letter_page,
 )
+from console.queries.retention import removed
 from console.responses import Screen
 from console.views.delivery_parts import download
 from console.views.form_page import Done, FormPage, run_form
@@ -37,6 +38,7 @@ from kernel.models import DeadLetter
 from kernel.schema import DELIVERY, LETTER_LISTS, REPLAY
 from kernel.states import DeadLetterState
 
+PAGE, PART = "console/dead_letters/detail.html", "console/dead_letters/_lineage.html"
 REPLAY_PAGE, REPLAY_PART = "console/dead_letters/replay.html", "console/dead_letters/_replay.html"
 
 
@@ -120,18 +122,18 @@ def _news(request: HttpRequest) -> HttpResponse:
 @needs_migration(REPLAY, DELIVERY)
 def detail(request: HttpRequest, dead_letter_id: str) -> HttpResponse:
     """One dead letter."""
-    context = letter_context(letter_or_404(dead_letter_id))
-    page, part = "console/dead_letters/detail.html", "console/dead_letters/_lineage.html"
-    return Screen(request, page, part).show(context)
+    return Screen(request, PAGE, PART).show(letter_context(letter_or_404(dead_letter_id)))
 
 
 @needs("view")
 @require_GET
 @needs_migration(REPLAY, DELIVERY)
 def content(request: HttpRequest, dead_letter_id: str) -> HttpResponse:
-    """The exact bytes that could not be delivered, as a download."""
-    row = letter_or_404(dead_letter_id).letter
-    return download(row.content, name=row.id)
+    """The exact bytes that could not be delivered, as a download; 410 after their retention."""
+    kept = letter_or_404(dead_letter_id)
+    if removed("dead_letters", kept.letter.id):
+        return Screen(request, PAGE, PART).show(letter_context(kept), status=410)
+    return download(kept.letter.content, name=kept.letter.id)
 
 
 @needs("operate")

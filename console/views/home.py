@@ -21,7 +21,7 @@ from console.statuses import status_of
 from console.views.home_work import delivery_items, since_text, work_items
 from console.views.news import news, seen_moment
 from console.views.trends import outcomes_chart
-from console.words import pass_text
+from console.words import pass_name, pass_text
 from kernel import clock
 from kernel.schema import DELIVERY
 from kernel.usage.reasons import REASONS
@@ -52,7 +52,7 @@ def home(request: HttpRequest) -> HttpResponse:
             "processes": processes(views),
             "passes": [
                 {
-                    "name": view.row.name,
+                    "name": pass_name(view.row.name),
                     "state": view.state,
                     "text": pass_text(view.row),
                     "at": view.row.started_at if view.row.running else view.row.finished_at,
@@ -132,7 +132,7 @@ def _pass_item(view: PassView) -> dict[str, Any]:
     return {
         "icon": "clock",
         "tone": "warn",
-        "title": _("The %(name)s pass: %(state)s") % {"name": view.row.name, "state": state},
+        "title": f"{pass_name(view.row.name)}: {state}",
         "text": pass_text(view.row),
         "side": "",
         "href": reverse("reconciliation"),

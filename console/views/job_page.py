@@ -20,6 +20,7 @@ from console.queries.jobs import (
     job_steps,
     job_version,
 )
+from console.queries.retention import removed
 from console.words import act_text
 from kernel import clock
 from kernel.conf import conf
@@ -103,6 +104,7 @@ def job_context(row: Job) -> dict[str, Any]:
         "took_seconds": finished_seconds(row),
         "heard_at": heard_at(row),
         "bodies": _bodies(row),
+        "removed": removed("jobs", row.id) if row.state in ENDED else None,
         "why": why_not(row),
         "acts": [
             {"row": act, "text": act_text(act.action)}

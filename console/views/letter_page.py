@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from console.acting import version_of
 from console.queries.audit import acts_on
 from console.queries.destinations import destination_row
+from console.queries.retention import removed
 from console.views.delivery_parts import attempt_steps, content_view, duplicates_text
 from console.words import act_text
 from kernel import clock
@@ -46,6 +47,8 @@ def letter_context(kept: Kept) -> dict[str, Any]:
         "group": DeadLetterGroup.objects.filter(fingerprint=row.error_fingerprint).first(),
         "steps": attempt_steps(attempts_of(notification_id=row.notification_id)),
         "duplicates": duplicates_text(row.unknown_attempts),
+        "attempts_removed": removed("attempts", row.notification_id),
+        "removed": removed("dead_letters", row.id),
         "body": content_view(row.content, row.content_type),
         "before": lineage[:here],
         "replay": replay_of(dead_letter_id=row.id),

@@ -23,6 +23,7 @@ from console.queries.notifications import (
     dead_letter_of,
     notification_page,
 )
+from console.queries.retention import removed
 from console.responses import Screen
 from console.views.delivery_parts import (
     content_view,
@@ -113,6 +114,7 @@ def _context(row: Notification) -> dict[str, Any]:
         "is_live": row.state in LIVE,
         "is_overdue": row.state == NotificationState.QUEUED and late,
         "steps": notification_steps(row, attempts_of(notification_id=row.id), now=now),
+        "removed": removed("attempts", row.id) if row.finished_at else None,
         "duplicates": duplicates_text(row.unknown_attempts),
         "body": content_view(row.content, row.content_type),
         "at": destination_row(destination, now=now) if destination else None,

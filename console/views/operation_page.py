@@ -21,6 +21,7 @@ from console.queries.operations import (
     item_page,
     set_view,
 )
+from console.queries.retention import removed_at
 from console.words import act_text
 from kernel import clock
 from kernel.errors import NotFound
@@ -80,6 +81,7 @@ def operation_context(request: HttpRequest, row: Operation) -> dict[str, Any]:
     is_frozen = bool(row.digest)
     found = item_page(row, state=chosen.values.get("item", ""), after=after)
     of_letters = row.kind in plan.KINDS
+    file = export_of(row)
     return {
         "row": row,
         "kind": kind_text(row.kind),
@@ -96,7 +98,8 @@ def operation_context(request: HttpRequest, row: Operation) -> dict[str, Any]:
         "items_next": chosen.query(after=str(found.after)) if found.after else "",
         "items_later": after > 0,
         "why": why_not(row),
-        "file": export_of(row),
+        "file": file,
+        "removed": removed_at("exports", file.purged_at) if file else None,
         "acts": [
             {"row": act, "text": act_text(act.action)}
             for act in acts_on(f"operation:{row.id}", count=ACTS_SHOWN)

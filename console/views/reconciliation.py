@@ -16,7 +16,7 @@ from console.queries.passes import PassView, passes
 from console.queries.retention import kept
 from console.responses import Screen, wants_part
 from console.views.trends import pending_chart
-from console.words import pages_text, pass_text
+from console.words import pages_text, pass_name, pass_text
 from kernel import clock
 from kernel.conf import conf
 from kernel.errors import KernelError
@@ -67,7 +67,10 @@ def _context(request: HttpRequest) -> dict[str, Any]:
     settlement = next((view for view in views if view.row.name == "settlement"), None)
     running = settlement is not None and settlement.state == "running"
     return {
-        "views": [{"view": view, "text": pass_text(view.row)} for view in views],
+        "views": [
+            {"view": view, "name": pass_name(view.row.name), "text": pass_text(view.row)}
+            for view in views
+        ],
         "settlement": settlement,
         "pages": pages_text(settlement.row.pages) if settlement else "",
         "extent": _extent(settlement, found.pending),

@@ -12,6 +12,7 @@ from console.acting import version_of
 from console.bodies import body_view
 from console.forms import ConsoleForm, NoteField
 from console.queries.audit import acts_on
+from console.queries.retention import BODIES, removed_at
 from console.statuses import status_of
 from console.timeline import Step
 from console.untrusted import to_html
@@ -142,7 +143,7 @@ def detail_context(row: Request, *, form: ResolveForm | None = None) -> dict[str
         "charge": _charge(explanation),
         "charge_reason": f"{why(row).means} {why(row).way_out}".strip(),
         "bodies": _bodies(row),
-        "purged": row.purged_at is not None,
+        "removed": removed_at(BODIES, row.purged_at),
         "resolve_form": form or (ResolveForm(row=row) if resolvable else None),
         "why": why_not(row),
     }

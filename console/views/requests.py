@@ -66,9 +66,12 @@ def detail(request: HttpRequest, request_id: str) -> HttpResponse:
 @needs("view")
 @require_GET
 def body(request: HttpRequest, request_id: str, kind: str) -> HttpResponse:
-    """The exact bytes of a body, as a download that no browser runs."""
+    """The exact bytes of a body, as a download that no browser runs; 410 after its retention."""
     row = _row(request_id)
-    data = usage.read_body(request_id=row.id, kind=kind) if kind in ("request", "result") else None
+    is_kind = kind in ("request", "result")
+    data = usage.read_body(request_id=row.id, kind=kind) if is_kind else None
+    if is_kind and data is None and row.purged_at is not None:
+        return Screen(request, DETAIL, RESOLVE_PART).show(detail_context(row), status=410)
     if data is None:
         raise Http404
     response = HttpResponse(data, content_type="application/octet-stream")

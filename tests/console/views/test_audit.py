@@ -172,7 +172,7 @@ def test_more_than_a_page_can_hold_becomes_an_operation_with_a_file(
         while purge_exports(limit=5).has_more:
             pass
     assert operator.get(file).status_code == 410
-    assert "removed after its retention" in operator.get(reverse("operation", args=[row.id])).text
+    assert "BAILING_EXPORT_RETENTION_DAYS" in operator.get(reverse("operation", args=[row.id])).text
 
 
 def test_requests_are_exported_from_their_list(trail: None, operator: Any) -> None:

@@ -126,6 +126,10 @@ class House:
             clerk.wait_ready()
         return clerk
 
+    def keep(self, process: KernelProcess) -> None:
+        """A process that ends with this case."""
+        self._kernels.append(process)
+
     def kernels(self, count: int) -> list[KernelProcess]:
         """That many kernels, started at once."""
         every = [KernelProcess(self.url, mutant=self.mutant) for _ in range(count)]

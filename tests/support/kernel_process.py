@@ -35,12 +35,15 @@ LIMITS = {
 
 Place = tuple[str, str] | tuple[str, str, int]
 
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["tests.support.kernel_child"])
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.support.kernel_child"])
 
 
 class KernelProcess:
-    """One kernel child on a database; `limits` are BAILING_* settings. `worker`: it runs jobs."""
+    """One kernel child on a database; `limits` are BAILING_* settings. `worker`: it runs jobs.
+
+    `shares` is what it has in common with other children, e.g. a barrier.
+    """
 
     main = staticmethod(kernel_child.main)
 
@@ -52,6 +55,7 @@ class KernelProcess:
         mutant: str = "",
         limits: dict[str, str] | None = None,
         worker: bool = False,
+        shares: tuple[Any, ...] = (),
     ):
         self._plan = kernel_child.Plan(
             database_url=database_url,
@@ -62,9 +66,9 @@ class KernelProcess:
             mutant=mutant,
             worker=worker,
         )
-        self._pipe, self._child_pipe = _forks.Pipe()
-        self._process = _forks.Process(
-            target=type(self).main, args=(self._plan, self._child_pipe), daemon=True
+        self._pipe, self._child_pipe = FORKS.Pipe()
+        self._process = FORKS.Process(
+            target=type(self).main, args=(self._plan, self._child_pipe, *shares), daemon=True
         )
         self._told: list[tuple[Any, ...]] = []
         self._identity: str | None = None

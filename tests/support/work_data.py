@@ -150,7 +150,14 @@ def ask(
     job = submit(request_id, prompt=prompt, **fields)
     record = claim(job.id)
     propose(record, calls)
-    call_ids = [f"{job.id}.1.{index}" for index in range(len(calls))]
+    wait_for_approval(record, len(calls))
+    rows = Approval.objects.filter(job_id=job.id).order_by("tool_call_id")
+    return Asked(job.id, [row.id for row in rows])
+
+
+def wait_for_approval(record: JobRecord, calls: int) -> None:
+    """The job waits for a person about each of the calls of its first step."""
+    call_ids = [f"{record.id}.1.{index}" for index in range(calls)]
     route = jobs.get_route(route_id=ROUTE)
     STORE.wait(
         fence=record.fence,
@@ -159,8 +166,6 @@ def ask(
             job=record, route=route, call_ids=call_ids, requested_by="token:tok_checkout"
         ),
     )
-    rows = Approval.objects.filter(job_id=job.id).order_by("tool_call_id")
-    return Asked(job.id, [row.id for row in rows])
 
 
 def refund(request_id: str, amount: float = 40, *, account: str = ACCOUNT, **fields: Any) -> Asked:

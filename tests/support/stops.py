@@ -3,7 +3,7 @@
 The places are around the one commit function, so each verb has two, with its own name:
 `before` = all written, nothing committed; `after` = committed, nobody told yet. What several acts
 share is told apart: a `claim` that took a job, a `begin_call` that permits one, a `finish_call`;
-`claim_message`, its `outcome`, the outcome that is a `death`, the `items` of an operation.
+`claim_message`, its `outcome`, the outcome that is a `death`; a `claim_operation`, its `items`.
 And `answer`, before the first byte of an HTTP answer leaves. Nothing of this is in kernel/.
 """
 
@@ -17,6 +17,7 @@ from kernel import transactions
 from kernel.delivery.claims import Claimed
 from kernel.delivery.sending import Recorded
 from kernel.jobs import journal
+from kernel.models import Operation
 from kernel.operations.work import Counts
 from kernel.state import JobRecord
 
@@ -115,6 +116,8 @@ def _place(name: str, result: Any, *, saves_answer: bool) -> str:
     first = result[0] if isinstance(result, list) and result else None
     if name == "_claim" and first is not None:
         return {JobRecord: "claim", Claimed: "claim_message"}.get(type(first), name)
+    if name == "_claim":
+        return "claim_operation" if isinstance(result, Operation) else name
     if isinstance(first, Recorded):
         return "death" if any(getattr(one, "dead_letter_id", "") for one in result) else "outcome"
     if isinstance(result, Counts):

@@ -1,0 +1,287 @@
+"""The sweep: a dry run of a flow lists its boundaries; then each of them is a case of its own.
+
+    scene = Scene(flow, ground, witnesses, record, proxy)
+    for boundary in scene.boundaries():
+        broken = scene.killed_at(boundary)
+
+After each case a new process has recovered and the client has repeated its call; then every promise
+is asked for (promises.py), each thing is in sight (sweep_sights.py), and the flow's own check.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tests.support import promises, sweep_sights
+from tests.support.client import Answer
+from tests.support.environment import child_environment
+from tests.support.faults import FaultRecord
+from tests.support.messages import SECRET, SECRET_ENV
+from tests.support.mysql_proxy import MysqlProxy
+from tests.support.provider import ProviderProcess
+from tests.support.schemas import django_on
+from tests.support.sweep_child import PREPARE, REPLACE, RUN, SweepPlan
+from tests.support.sweep_flow import PROVIDER, RECEIVER, SHOP, Flow
+from tests.support.sweep_ground import Ground, MysqlGround, Row
+from tests.support.sweep_places import MARK, MESSAGE, MODEL, SENT, TOOL, Boundary
+from tests.support.sweep_process import SweepProcess
+from tests.support.tool_server import ANSWER, ToolServer
+
+# What happens to a COMMIT, by name: the proxy's action, how long it holds, what the driver waits.
+READ_SECONDS = 1
+ACKNOWLEDGEMENTS: dict[str, tuple[str, float | None, int]] = {
+    "OK withheld": ("withhold_ok", None, 30),
+    "request dropped": ("drop_request", None, 30),
+    "OK held past the timeout": ("hold_ok", 3.0, READ_SECONDS),
+    "half-open": ("half_open", None, READ_SECONDS),
+}
+LATE = "late commit"
+EVERY_FAULT = (*ACKNOWLEDGEMENTS, LATE)
+WITNESS_OF = {MODEL: PROVIDER, TOOL: SHOP, MESSAGE: RECEIVER}
+GOOD: dict[str, tuple[str, dict[str, Any]]] = {
+    PROVIDER: ("answer", {}),
+    SHOP: ("raw", {"body": ANSWER}),
+    RECEIVER: ("raw", {"body": ANSWER}),
+}
+WAIT_SECONDS = 30.0
+# Where a kill, or a commit that nobody heard of, may leave an outcome unknown.
+WINDOWS = {
+    MODEL: frozenset({"dispatch", MODEL, "save_results"}),
+    TOOL: frozenset({"begin_call", TOOL, "finish_call"}),
+    MESSAGE: frozenset({"claim_message", MESSAGE, "outcome", "death"}),
+}
+LIMITS = {
+    "BAILING_JOB_POLL_SECONDS": "0.05",
+    "BAILING_NOTIFICATION_POLL_SECONDS": "0.05",
+    "BAILING_SETTLEMENT_LINGER_MILLISECONDS": "0",
+    "BAILING_JOB_RETRY_SECONDS": "1",
+    SECRET_ENV: SECRET,
+}
+
+
+class Witnesses:
+    """The three independent processes of the run: provider, shop and receiver."""
+
+    def __init__(self, provider: ProviderProcess, shop: ToolServer, receiver: ToolServer):
+        self.by_name: dict[str, ProviderProcess] = {
+            PROVIDER: provider,
+            SHOP: shop,
+            RECEIVER: receiver,
+        }
+
+    def set_back(self, flow: Flow, *, hangs: Boundary | None = None) -> None:
+        """Empty files; what each does with its next calls, of which one may never be answered."""
+        for name, witness in self.by_name.items():
+            witness.reset()
+            witness.log.write_bytes(b"")
+            said = [(does, values) for who, does, values in flow.says if who == name]
+            if hangs is not None and WITNESS_OF[hangs.name] == name:
+                said += [GOOD[name]] * (hangs.nth - len(said))
+                said[hangs.nth - 1] = ("hang", {})
+            for does, values in said:
+                witness.next(does, **values)
+
+
+class Scene:
+    """One flow on one database: runs its cases and looks at what is really there.
+
+    To promises.py it is what a House is.
+    """
+
+    shop_path, receiver_path = "/shop", "/hooks"
+    name = "sweep"
+
+    def __init__(
+        self,
+        flow: Flow,
+        ground: Ground,
+        witnesses: Witnesses,
+        record: FaultRecord,
+        proxy: MysqlProxy | None = None,
+    ):
+        self.flow, self.ground, self._witnesses = flow, ground, witnesses
+        self._record, self._proxy = record, proxy
+        self.provider = witnesses.by_name[PROVIDER]
+        self.shop, self.receiver = witnesses.by_name[SHOP], witnesses.by_name[RECEIVER]
+        self.facts: dict[str, Any] = {
+            "provider_url": self.provider.base_url,
+            "shop_url": f"{self.shop.url}{self.shop_path}",
+            "receiver_url": f"{self.receiver.url}{self.receiver_path}",
+        }
+        self.answers: list[tuple[str, Answer]] = []
+        self.identities: dict[str, set[str]] = {}
+        self.window = ""  # the name of the boundary at which something happens
+        witnesses.set_back(flow)
+        self.facts = self._process(PREPARE).wait_ended().facts
+        ground.keep()
+
+    # --- cases --------------------------------------------------------------------------------
+
+    def boundaries(self) -> list[Boundary]:
+        """The dry run: every boundary in order. AssertionError when the flow has lost some."""
+        self._begin()
+        ended = self._process(RUN).wait_ended()
+        self._saw(ended)
+        found = list(dict.fromkeys(ended.passed))
+        self._replace()
+        broken = self.broken()
+        assert not broken, f"{self.flow.name} without a fault: {broken}"
+        assert len(found) >= self.flow.boundaries, (
+            f"{self.flow.name} had {self.flow.boundaries} boundaries and has {len(found)}: "
+            + ", ".join(map(str, found))
+        )
+        return found
+
+    def killed_at(self, boundary: Boundary) -> list[str]:
+        """A real SIGKILL there; what is broken after the replacement."""
+        self._begin(boundary)
+        process = self._process(RUN, dies_at=boundary)
+        if boundary.when == SENT:
+            witness = self._witnesses.by_name[WITNESS_OF[boundary.name]]
+            witness.wait_for_call(deadline=WAIT_SECONDS, count=boundary.nth)
+            assert process.is_running, f"it had ended before {boundary}"
+            process.kill()
+        else:
+            process.wait_ended()
+            assert process.stood_at == boundary, f"it never came to {boundary}"
+        assert process.was_killed
+        self._record.kills += 1
+        self._saw(process)
+        self._replace()
+        return self._end(f"SIGKILL {boundary}")
+
+    def unacknowledged(self, boundary: Boundary, fault: str) -> list[str]:
+        """A living process loses the acknowledgement of this commit; what is broken then."""
+        action, seconds, read_seconds = ACKNOWLEDGEMENTS[fault]
+        rule = self._rule(boundary, action, seconds)
+        process = self._process(RUN, marks=boundary, proxied=True, read_seconds=read_seconds)
+        process.wait_ended()
+        self._saw(process)
+        assert rule.fired_count == 1, f"{fault} at {boundary} never fired"
+        rule.release()
+        self._replace()
+        self._proxy_is_free()
+        return self._end(f"{fault} at {boundary}")
+
+    def landed_late(self, boundary: Boundary) -> list[str]:
+        """The process dies, its COMMIT lands while the replacement works; what is broken then."""
+        assert isinstance(self.ground, MysqlGround)
+        rule = self._rule(boundary, "hold_request", None)
+        process = self._process(RUN, marks=boundary, proxied=True)
+        rule.wait_fired(WAIT_SECONDS)
+        process.kill()
+        assert process.was_killed
+        self._record.kills += 1
+        self._saw(process)
+        first = self._process(REPLACE)
+        while first.listen() and not self.ground.waits_for_a_lock():
+            pass
+        rule.release()
+        assert rule.wait_outcome(WAIT_SECONDS) == "committed"
+        self._saw(first.wait_ended())
+        self._replace()
+        self._proxy_is_free()
+        return self._end(f"{LATE} at {boundary}")
+
+    # --- what is really there, as promises.py asks for it -------------------------------------
+
+    def rows(self, statement: str, *values: Any) -> list[Row]:
+        return self.ground.rows(statement, *values)
+
+    def result_bytes(self, request_id: str) -> bytes:
+        pieces = self.rows(
+            "SELECT data FROM bz_usage_bodies WHERE request_id = %s AND kind = 'result'"
+            " ORDER BY sequence",
+            request_id,
+        )
+        return b"".join(piece["data"] for piece in pieces)
+
+    @contextlib.contextmanager
+    def office(self) -> Iterator[None]:
+        with django_on(self.ground.url):
+            yield
+
+    def may_be(self, kind: str) -> bool:
+        """Whether the fault of this case may leave an outcome of this kind unknown."""
+        return self.window in WINDOWS[kind]
+
+    def broken(self) -> list[str]:
+        """Every promise that does not hold, everything that is out of sight."""
+        return [
+            *promises.broken(self),  # type: ignore[arg-type]  # it looks like a House
+            *sweep_sights.lost(self.rows),
+            *self.flow.check(self),
+        ]
+
+    # --- in a case ----------------------------------------------------------------------------
+
+    def _begin(self, boundary: Boundary | None = None) -> None:
+        self.ground.set_back()
+        hangs = boundary if boundary is not None and boundary.when == SENT else None
+        self._witnesses.set_back(self.flow, hangs=hangs)
+        self.answers.clear()
+        self.identities.clear()
+        self.window = boundary.name if boundary is not None else ""
+
+    def _process(self, part: str, *, proxied: bool = False, **how: Any) -> SweepProcess:
+        url = self.ground.url
+        if proxied:
+            assert self._proxy is not None
+            url = self._proxy.url(url)
+        return SweepProcess(
+            SweepPlan(
+                database_url=url,
+                environment=child_environment(database_url=url, **LIMITS, **self.flow.limits),
+                flow=self.flow.name,
+                part=part,
+                facts=self.facts,
+                **how,
+            )
+        )
+
+    def _rule(self, boundary: Boundary, action: str, seconds: float | None) -> Any:
+        assert self._proxy is not None
+        self._begin(boundary)
+        return self._proxy.on_commit(containing=MARK, action=action, seconds=seconds)
+
+    def _proxy_is_free(self) -> None:
+        """No connection of a case is left for the next one to wait for."""
+        assert self._proxy is not None
+        self._proxy.cut()
+        self._proxy.forget_rules()
+
+    def _saw(self, process: SweepProcess) -> None:
+        for operation, answer in process.answers:
+            self.answers.append((operation, answer))
+            if answer.request_id:
+                self.identities.setdefault(operation, set()).add(answer.request_id)
+
+    def _replace(self) -> None:
+        self._saw(self._process(REPLACE).wait_ended())
+
+    def _end(self, what: str) -> list[str]:
+        broken = [f"{self.flow.name}, {what}: {one}" for one in self.broken()]
+        self._record.cases += 1
+        self._record.planned += 1
+        self._record.fired += 1
+        self._record.violations += broken
+        return broken
+
+
+def spread(found: Sequence[Boundary], count: int) -> list[Boundary]:
+    """The first, the last, and what lies evenly between them: `count` in all."""
+    if len(found) <= count:
+        return list(found)
+    step = (len(found) - 1) / (count - 1)
+    return [found[round(number * step)] for number in range(count)]
+
+
+def all_of(cases: Sequence[Callable[[], list[str]]]) -> None:
+    """Run every case, then say what is broken in any of them."""
+    broken: list[str] = []
+    for case in cases:
+        try:
+            broken += case()
+        except AssertionError as error:
+            broken.append(str(error))
+    assert not broken, "\n".join(broken)

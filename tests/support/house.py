@@ -68,9 +68,8 @@ class House:
         self.identities: dict[str, set[str]] = {}
         self.answers: list[tuple[str, Answer]] = []
         self._kernels: list[KernelProcess] = []
-        schema = urlsplit(url).path.removeprefix("/")
-        self._beside = server.connect(schema, cursorclass=MySQLdb.cursors.DictCursor)
         self._looking = threading.Lock()
+        self.look_anew()
 
     def open(self, *, cap_nano: int | None = lives.CAP_NANO) -> None:
         """An account with a cap, a priced service at the test's provider, a token."""
@@ -195,6 +194,11 @@ class House:
             yield
 
     # --- what is really there -----------------------------------------------------------------
+
+    def look_anew(self) -> None:
+        """Connect to the server that the case looks at, e.g. when it was started again."""
+        schema = urlsplit(self.url).path.removeprefix("/")
+        self._beside = self.server.connect(schema, cursorclass=MySQLdb.cursors.DictCursor)
 
     def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
         """Rows of a SELECT on a connection beside every verb; sees what is committed now."""

@@ -11,6 +11,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -136,13 +137,49 @@ def private_server(*, buffer_pool_mib: int = 128) -> Iterator[Server]:
     Port 16307, or a free one when that is taken. Raises ServerUnavailable when no server program is
     installed or it does not start.
     """
+    with mortal_server(buffer_pool_mib=buffer_pool_mib) as mortal:
+        yield mortal.server
+
+
+class MortalServer:
+    """A private server that its test kills and starts again on the same port and data."""
+
+    def __init__(self, server: Server, directory: OwnedDirectory):
+        self.server, self._directory = server, directory
+        self.kills = 0
+
+    def kill(self) -> None:
+        """SIGKILL, and proof that this is what it died of."""
+        process = self._process()
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, process.returncode
+        self.kills += 1
+
+    def start(self) -> None:
+        """Start it again; it recovers what it had committed. ServerUnavailable."""
+        with (self._directory.path / "server.log").open("ab") as output:
+            process = subprocess.Popen(
+                self._process().args, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        self._directory.adopt(process)
+        if not _wait_until_ready(self.server, process, self._directory.path):
+            raise ServerUnavailable("the private database server did not start again")
+
+    def _process(self) -> "subprocess.Popen[bytes]":
+        assert self._directory.process is not None, "its server was never started"
+        return self._directory.process
+
+
+@contextlib.contextmanager
+def mortal_server(*, buffer_pool_mib: int = 128) -> Iterator[MortalServer]:
+    """The same as private_server(), for a test that kills it."""
     program = _program()
     remove_stale(DIRECTORY_PREFIX)
     directory = OwnedDirectory.create(DIRECTORY_PREFIX)
     try:
         mariadb = _initialize(program, directory.path)
         server = _start(program, directory, mariadb=mariadb, buffer_pool_mib=buffer_pool_mib)
-        yield server
+        yield MortalServer(server, directory)
     finally:
         directory.remove()
 

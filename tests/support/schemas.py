@@ -21,18 +21,43 @@ ROOT = Path(__file__).resolve().parents[2]
 class Schemas:
     """Clones of one schema that `db_init` made on a server; the next one is made ahead."""
 
-    def __init__(self, server: Server):
+    def __init__(self, server: Server, *, like: "Schemas | None" = None):
         self._server = server
         self._template = server.create_schema()
+        if like is not None and like.product == self.product:
+            self._copy(like)
+        else:
+            self._db_init()
+        self._tables = self._describe()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="schemas")
+        self._next = self._worker.submit(self._clone)
+
+    @property
+    def product(self) -> str:
+        """MariaDB or MySQL: their definitions of tables differ."""
+        return self._server.version.split()[0]
+
+    def _db_init(self) -> None:
         command = [sys.executable, "manage.py", "db_init"]
         environment = child_environment(database_url=self._template)
         ended = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
         assert ended.returncode == 0, f"db_init failed:\n{ended.stdout}{ended.stderr}"
-        self._tables = self._describe()
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="schemas")
-        self._next = self._worker.submit(self._clone)
+
+    def _copy(self, like: "Schemas") -> None:
+        """What the other server's db_init made, through this process."""
+        with (
+            contextlib.closing(like._server.connect(_name(like._template))) as source,
+            contextlib.closing(self._server.connect(_name(self._template))) as target,
+        ):
+            reading, writing = source.cursor(), target.cursor()
+            writing.execute("SET FOREIGN_KEY_CHECKS = 0")
+            for name, definition in like._tables.items():
+                writing.execute(definition)
+                reading.execute(f"SELECT * FROM `{name}`")
+                values = ", ".join(["%s"] * len(reading.description))
+                writing.executemany(f"INSERT INTO `{name}` VALUES ({values})", reading.fetchall())
 
     def clone(self) -> str:
         """The URL of a fresh schema with every table, and the rows db_init leaves behind."""

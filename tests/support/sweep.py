@@ -9,7 +9,7 @@ is asked for (promises.py), each thing is in sight (sweep_sights.py), and the fl
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from tests.support import promises, sweep_sights
@@ -18,6 +18,7 @@ from tests.support.environment import child_environment
 from tests.support.faults import FaultRecord
 from tests.support.messages import SECRET, SECRET_ENV
 from tests.support.mysql_proxy import MysqlProxy
+from tests.support.mysql_rules import Rule
 from tests.support.provider import ProviderProcess
 from tests.support.schemas import django_on
 from tests.support.sweep_child import PREPARE, REPLACE, RUN, SweepPlan
@@ -123,7 +124,6 @@ class Scene:
         ended = self._process(RUN).wait_ended()
         self._saw(ended)
         found = list(dict.fromkeys(ended.passed))
-        self._replace()
         broken = self.broken()
         assert not broken, f"{self.flow.name} without a fault: {broken}"
         assert len(found) >= self.flow.boundaries, (
@@ -151,7 +151,9 @@ class Scene:
         return self._end(f"SIGKILL {boundary}")
 
     def unacknowledged(self, boundary: Boundary, fault: str) -> list[str]:
-        """A living process loses the acknowledgement of this commit; what is broken then."""
+        """This commit meets one of EVERY_FAULT; what is broken then. The process lives on."""
+        if fault == LATE:
+            return self._landed_late(boundary)
         action, seconds, read_seconds = ACKNOWLEDGEMENTS[fault]
         rule = self._rule(boundary, action, seconds)
         process = self._process(RUN, marks=boundary, proxied=True, read_seconds=read_seconds)
@@ -160,10 +162,10 @@ class Scene:
         assert rule.fired_count == 1, f"{fault} at {boundary} never fired"
         rule.release()
         self._replace()
-        self._proxy_is_free()
+        self._let_go(rule)
         return self._end(f"{fault} at {boundary}")
 
-    def landed_late(self, boundary: Boundary) -> list[str]:
+    def _landed_late(self, boundary: Boundary) -> list[str]:
         """The process dies, its COMMIT lands while the replacement works; what is broken then."""
         assert isinstance(self.ground, MysqlGround)
         rule = self._rule(boundary, "hold_request", None)
@@ -180,7 +182,7 @@ class Scene:
         assert rule.wait_outcome(WAIT_SECONDS) == "committed"
         self._saw(first.wait_ended())
         self._replace()
-        self._proxy_is_free()
+        self._let_go(rule)
         return self._end(f"{LATE} at {boundary}")
 
     # --- what is really there, as promises.py asks for it -------------------------------------
@@ -200,6 +202,11 @@ class Scene:
     def office(self) -> Iterator[None]:
         with django_on(self.ground.url):
             yield
+
+    @property
+    def has_server(self) -> bool:
+        """Whether a COMMIT goes over a wire, where its acknowledgement can be lost."""
+        return self._proxy is not None
 
     def may_be(self, kind: str) -> bool:
         """Whether the fault of this case may leave an outcome of this kind unknown."""
@@ -239,16 +246,16 @@ class Scene:
             )
         )
 
-    def _rule(self, boundary: Boundary, action: str, seconds: float | None) -> Any:
+    def _rule(self, boundary: Boundary, action: str, seconds: float | None) -> Rule:
         assert self._proxy is not None
         self._begin(boundary)
         return self._proxy.on_commit(containing=MARK, action=action, seconds=seconds)
 
-    def _proxy_is_free(self) -> None:
-        """No connection of a case is left for the next one to wait for."""
+    def _let_go(self, rule: Rule) -> None:
+        """Nothing of a case is left for the next one to meet."""
         assert self._proxy is not None
+        rule.disarm()
         self._proxy.cut()
-        self._proxy.forget_rules()
 
     def _saw(self, process: SweepProcess) -> None:
         for operation, answer in process.answers:
@@ -266,22 +273,3 @@ class Scene:
         self._record.fired += 1
         self._record.violations += broken
         return broken
-
-
-def spread(found: Sequence[Boundary], count: int) -> list[Boundary]:
-    """The first, the last, and what lies evenly between them: `count` in all."""
-    if len(found) <= count:
-        return list(found)
-    step = (len(found) - 1) / (count - 1)
-    return [found[round(number * step)] for number in range(count)]
-
-
-def all_of(cases: Sequence[Callable[[], list[str]]]) -> None:
-    """Run every case, then say what is broken in any of them."""
-    broken: list[str] = []
-    for case in cases:
-        try:
-            broken += case()
-        except AssertionError as error:
-            broken.append(str(error))
-    assert not broken, "\n".join(broken)

@@ -1,6 +1,7 @@
 """The ground and the witnesses of the sweep: made once per run, set back between two cases."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tests.support.tool_server import ToolServer
 
 
 def engines() -> list[str]:
-    """SQLite alone in a run on SQLite; both in the everyday run; the server alone in its full run."""
+    """SQLite in a run on SQLite; else both, and in full size the server alone."""
     if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
         return [SQLITE]
     return [MYSQL] if proof_size() == FULL else [SQLITE, MYSQL]
@@ -33,7 +34,7 @@ def engines() -> list[str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
-        metafunc.parametrize("engine", engines(), scope="session")
+        metafunc.parametrize("engine", engines())
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +58,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def scene_of(
+def scenes(
     engine: str,
     witnesses: Witnesses,
     fault_record: FaultRecord,
@@ -65,27 +66,19 @@ def scene_of(
     django_db_blocker: Any,
 ) -> Iterator[Callable[[str], Scene]]:
     """Makes the scene of a flow, by name, on the engine of this test."""
-    grounds: list[Ground] = []
-    proxies: list[MysqlProxy] = []
+    with django_db_blocker.unblock(), ExitStack() as stack:
 
-    def make(name: str) -> Scene:
-        proxy = None
-        if engine == SQLITE:
-            migrated = request.getfixturevalue("migrated")
-            ground: Ground = SqliteGround(migrated, migrated.parent, name)
-        else:
-            server = request.getfixturevalue("mysql_server")
-            ground = MysqlGround(server, request.getfixturevalue("schemas"))
-            proxy = MysqlProxy(server.host, server.port).start()
-            proxies.append(proxy)
-        grounds.append(ground)
-        return Scene(FLOWS[name], ground, witnesses, fault_record, proxy)
+        def make(name: str) -> Scene:
+            ground: Ground
+            proxy = None
+            if engine == SQLITE:
+                migrated = request.getfixturevalue("migrated")
+                ground = SqliteGround(migrated, migrated.parent, name.replace(" ", "-"))
+            else:
+                server = request.getfixturevalue("mysql_server")
+                ground = MysqlGround(server, request.getfixturevalue("schemas"))
+                proxy = stack.enter_context(MysqlProxy(server.host, server.port))
+            stack.callback(ground.close)
+            return Scene(FLOWS[name], ground, witnesses, fault_record, proxy)
 
-    with django_db_blocker.unblock():
-        try:
-            yield make
-        finally:
-            for proxy in proxies:
-                proxy.stop()
-            for ground in grounds:
-                ground.close()
+        yield make

@@ -1,22 +1,18 @@
-"""Every boundary of every flow of a model request x SIGKILL, on both engines."""
-
-from collections.abc import Callable
-from functools import partial
+"""Model requests: killed at every boundary, and every acknowledgement of a commit lost."""
 
 import pytest
 
-from tests.support.sizes import sized
-from tests.support.sweep import Scene, all_of, spread
+from tests.crash.sweep.cases import SECONDS_MAX, Scenes, sweep
 from tests.support.sweep_flows_usage import USAGE
 
-pytestmark = pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST")
-KILLS = sized(3, 1000)
+pytestmark = [
+    pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST"),
+    pytest.mark.timeout(SECONDS_MAX),
+]
 
 
 @pytest.mark.parametrize("flow", [flow.name for flow in USAGE])
-def test_a_process_killed_at_any_boundary_is_replaced_and_nothing_is_lost_or_done_twice(
-    scene_of: Callable[[str], Scene], flow: str
+def test_a_model_request_is_sent_once_and_charged_once_wherever_its_process_ends(
+    scenes: Scenes, flow: str
 ) -> None:
-    scene = scene_of(flow)
-    found = scene.boundaries()
-    all_of([partial(scene.killed_at, boundary) for boundary in spread(found, KILLS)])
+    sweep(scenes(flow))

@@ -57,11 +57,11 @@ def _admit_once(*, job_id: str, marker: str, may_admit: Callable[[], str]) -> Ad
     verdict = may_admit()
     if verdict not in ("yes", "wait"):
         return Admission.REFUSED
-    text = json.dumps([*markers, marker])
-    JobMarkers.objects.filter(id=job_id).update(approval_continuation_keys=text)
+    marked = {APPROVAL_KEYS: json.dumps([*markers, marker])}
     if verdict == "wait":
+        JobMarkers.objects.filter(id=job_id).update(**marked)
         return Admission.WAITS
-    rows.move_in_tx(row, **rows.queued_now())
+    rows.move_in_tx(row, **marked, **rows.queued_now())
     return Admission.ADMITTED
 
 
@@ -107,9 +107,8 @@ def _requeue_delivery(
         return Admission.IN_FLIGHT
     if row.state not in JOB.moves_to(JobState.QUEUED, by="requeue_delivery_job_once"):
         return Admission.NOT_WAITING
-    text = json.dumps([*markers, marker])
-    JobMarkers.objects.filter(id=job_id).update(delivery_replay_keys=text)
-    rows.move_in_tx(row, **rows.queued_now(), **RUN_ANEW)
+    marked = {DELIVERY_KEYS: json.dumps([*markers, marker])}
+    rows.move_in_tx(row, **marked, **rows.queued_now(), **RUN_ANEW)
     if also is not None:
         also()
     return Admission.ADMITTED

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from django.db.models import F, QuerySet
-from django.db.models.functions import Greatest
+from django.db.models import QuerySet
 
-from kernel import audit, clock, schema
+from kernel import audit, clock, schema, sql
 from kernel.conf import conf
 from kernel.errors import NotFound, RetryTransaction
 from kernel.ids import new_id
@@ -45,6 +44,10 @@ REASONS = frozenset({Waiting.APPROVAL, Waiting.MODEL_UNKNOWN, Waiting.CALL_UNCER
 MAY_RUN = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.PARKED})
 FINISHES = frozenset({JobState.DONE, JobState.FAILED, JobState.REFUSED})
 UNOWNED: dict[str, Any] = {"owner": "", "lease_expires_at": None}
+TAKE = (
+    "UPDATE bz_jobs SET state = %s, owner = %s, lease_expires_at = %s, updated_at = %s,"
+    " fence_token = fence_token + 1, attempts = attempts + 1 WHERE id IN ({marks}) AND state = %s"
+)
 
 
 @transaction
@@ -82,10 +85,10 @@ def submit(*, job: NewJob, actor: audit.Actor) -> tuple[JobRecord, bool]:
 @reading
 def get(*, job_id: str) -> JobRecord:
     """One job. NotFound."""
-    row = Job.objects.filter(id=job_id).first()
-    if row is None:
+    found = sql.rows(Job, {"id": job_id})
+    if not found:
         raise rows.no_job(job_id)
-    return rows.record(row)
+    return rows.record(found[0])
 
 
 @reading
@@ -109,31 +112,37 @@ def claim(*, owner: str, target: str, limit: int, account_id: str = "") -> list[
 
 @transaction
 def _claim(*, owner: str, target: str, limit: int, account_id: str) -> list[JobRecord]:
-    scopes = list(Pause.objects.values_list("scope", flat=True))
+    scopes = [row.scope for row in sql.rows(Pause, {}, columns=("scope",))]
     if GLOBAL in scopes or limit < 1:
         return []
     now = clock.db_now()
-    due = Job.objects.filter(state=JobState.QUEUED, due_at__lte=now, target=target)
+    where: dict[str, Any] = {"state": JobState.QUEUED, "target": target}
     if account_id:
-        due = due.filter(account_id=account_id)
+        where["account_id"] = account_id
     if scopes:
-        due = due.filter(id__in=_oldest_of_open_routes(due, scopes=scopes, limit=limit))
-    # Other claimers' candidates are skipped, not waited for; the update decides.
-    due = due.order_by("due_at", "id").select_for_update(skip_locked=True)
-    ids = list(due.values_list("id", flat=True)[:limit])
-    if not ids:
+        due = Job.objects.filter(**where, due_at__lte=now)
+        where["id"] = _oldest_of_open_routes(due, scopes=scopes, limit=limit)
+    # Ids only: they come from the index alone. Other claimers' candidates are skipped, not waited
+    # for; the update decides.
+    picked = sql.rows(
+        Job,
+        where,
+        more="AND due_at <= %s ORDER BY due_at, id LIMIT %s",
+        parameters=[now, limit],
+        columns=("id",),
+        lock=sql.SKIP,
+    )
+    if not picked:
         return []
-    taken = Job.objects.filter(id__in=ids, state=JobState.QUEUED).update(
-        state=JobState.RUNNING,
-        owner=owner,
-        fence_token=F("fence_token") + 1,
-        attempts=F("attempts") + 1,
-        lease_expires_at=now + timedelta(seconds=conf.job_lease_seconds),
-        updated_at=now,
+    ids = [row.id for row in picked]
+    lease = now + timedelta(seconds=conf.job_lease_seconds)
+    taken = sql.execute_in_tx(
+        TAKE.format(marks=sql.marks(len(ids))),
+        [JobState.RUNNING, owner, lease, now, *ids, JobState.QUEUED],
     )
     if taken != len(ids):  # the candidates are locked; on a server without locks: pick again
         raise RetryTransaction("a candidate was taken meanwhile")
-    by_id = {row.id: row for row in Job.objects.filter(id__in=ids)}
+    by_id = {row.id: row for row in sql.rows(Job, {"id": ids})}
     return [rows.record(by_id[job_id]) for job_id in ids]
 
 
@@ -203,16 +212,12 @@ def release(*, fence: Fence, retry_seconds: float = 0.0, interrupted: str = "") 
 
     With `interrupted` it counts, and the last of `worker_lost_max` in a row parks the job.
     """
-    if interrupted:
-        row = rows.lock_held_in_tx(fence)
-        if row.attempts >= conf.worker_lost_max:
-            _park_in_tx(row, fence, why=interrupted)
-            return
-        due = clock.db_now() + timedelta(seconds=retry_seconds)
-        rows.move_held_in_tx(fence, state=JobState.QUEUED, due_at=due, **UNOWNED)
+    row = rows.lock_held_in_tx(fence)
+    if interrupted and row.attempts >= conf.worker_lost_max:
+        _park_in_tx(row, fence, why=interrupted)
         return
+    attempts = row.attempts if interrupted else max(row.attempts - 1, 0)
     due = clock.db_now() + timedelta(seconds=retry_seconds)
-    attempts = Greatest(F("attempts") - 1, 0)
     rows.move_held_in_tx(fence, state=JobState.QUEUED, due_at=due, attempts=attempts, **UNOWNED)
 
 
@@ -241,10 +246,13 @@ def finish(
     """
     if state not in FINISHES:
         raise ValueError(f"a job does not finish as {state}")
-    row = Job.objects.select_for_update().filter(id=fence.job_id).first()
-    if row is not None and row.state in FINISHES and rows.is_held_by(row, fence):
+    found = sql.rows(Job, {"id": fence.job_id}, columns=rows.FENCED, lock=sql.WAIT)
+    if not found or not rows.is_held_by(found[0], fence):
+        raise rows.lost_lease(fence)
+    row = found[0]
+    if row.state in FINISHES:
         return
-    if row is None or row.state != JobState.RUNNING or not rows.is_held_by(row, fence):
+    if row.state != JobState.RUNNING:
         raise rows.lost_lease(fence)
     if also is not None:
         also()
@@ -342,9 +350,7 @@ def reclaim(*, cursor: str = "", limit: int) -> Page:
     parked = [job_id for job_id, count in attempts.items() if count >= conf.worker_lost_max]
     moved = [job_id for job_id, count in attempts.items() if count < conf.worker_lost_max]
     if moved:
-        lost.filter(id__in=moved, state=JobState.RUNNING).update(
-            **rows.queued_now(), updated_at=now, **UNOWNED
-        )
+        lost.filter(id__in=moved, state=JobState.RUNNING).update(**rows.queued_now(), **UNOWNED)
     if parked:
         why = f"It lost its worker {conf.worker_lost_max} times in a row."
         lost.filter(id__in=parked, state=JobState.RUNNING).update(

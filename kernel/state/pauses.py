@@ -1,6 +1,6 @@
 """Pauses: switches that stop new work and keep reads, for all jobs or for one route (D4)."""
 
-from kernel import audit, clock, schema
+from kernel import audit, clock, schema, sql
 from kernel.errors import Conflict, InvalidInput, NotFound
 from kernel.ids import check_text, is_id
 from kernel.models import Pause, Route
@@ -92,10 +92,8 @@ def paused_scopes() -> dict[str, Pause]:
 @requires_transaction
 def pause_of_in_tx(*, route_id: str) -> Pause | None:
     """The pause that stops this route now: the global one first, then its own (D4)."""
-    rows = {
-        row.scope: row
-        for row in Pause.objects.filter(scope__in=[GLOBAL, f"{ROUTE_PREFIX}{route_id}"])
-    }
+    scopes = [GLOBAL, f"{ROUTE_PREFIX}{route_id}"]
+    rows = {row.scope: row for row in sql.rows(Pause, {"scope": scopes})}
     return rows.get(GLOBAL) or rows.get(f"{ROUTE_PREFIX}{route_id}")
 
 

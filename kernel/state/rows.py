@@ -5,7 +5,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from kernel import clock, schema
+from kernel import clock, schema, sql
 from kernel.errors import KernelError, LostRace, NotFound, Unavailable
 from kernel.models import Job, JobMarkers, JobPurge
 from kernel.runtime.wake import JOBS, wake_after_commit_in_tx
@@ -15,41 +15,53 @@ from kernel.transactions import requires_transaction
 
 ERROR_CHARS_MAX = 4000
 COLUMNS = tuple(each.name for each in fields(JobRecord))
+# A fence is judged without the job's texts: they may be large.
+FENCED = sql.columns_of(Job, without=("input_text", "result_text"))
 
 
 @requires_transaction
 def lock_in_tx(job_id: str) -> Job:
     """The job's row, locked. NotFound."""
-    row = Job.objects.select_for_update().filter(id=job_id).first()
-    if row is None:
+    found = sql.rows(Job, {"id": job_id}, lock=sql.WAIT)
+    if not found:
         raise no_job(job_id)
-    return row
+    return found[0]
 
 
 @requires_transaction
 def lock_held_in_tx(fence: Fence) -> Job:
     """The job's row, locked, running and held by `fence`. LostRace `lost_lease`."""
-    row = Job.objects.select_for_update().filter(id=fence.job_id).first()
-    if row is None or row.state != JobState.RUNNING or not is_held_by(row, fence):
+    found = sql.rows(Job, {"id": fence.job_id}, columns=FENCED, lock=sql.WAIT)
+    if not found or found[0].state != JobState.RUNNING or not is_held_by(found[0], fence):
         raise lost_lease(fence)
-    return row
+    return found[0]
 
 
 @requires_transaction
 def move_held_in_tx(fence: Fence, **values: Any) -> None:
     """Move a running job under its fence. LostRace `lost_lease` when the fence is stale."""
-    held = Job.objects.filter(
-        id=fence.job_id, state=JobState.RUNNING, owner=fence.owner, fence_token=fence.token
+    moved = sql.update_where_in_tx(
+        Job,
+        {"updated_at": clock.db_now(), **values},
+        "id = %s AND state = %s AND owner = %s AND fence_token = %s",
+        [fence.job_id, JobState.RUNNING, fence.owner, fence.token],
     )
-    if held.update(updated_at=clock.db_now(), **values) != 1:
+    if moved != 1:
         raise lost_lease(fence)
 
 
 @requires_transaction
 def move_in_tx(row: Job, **values: Any) -> None:
     """Move a job that is still in the state and under the fence it was read in. LostRace."""
-    same = Job.objects.filter(id=row.id, state=row.state, fence_token=row.fence_token)
-    if same.update(updated_at=clock.db_now(), **values) != 1:
+    if "updated_at" not in values:
+        values["updated_at"] = clock.db_now()
+    moved = sql.update_where_in_tx(
+        Job,
+        values,
+        "id = %s AND state = %s AND fence_token = %s",
+        [row.id, row.state, row.fence_token],
+    )
+    if moved != 1:
         raise LostRace(f"job {row.id} changed meanwhile")
     if values.get("state") == JobState.QUEUED:
         wake_after_commit_in_tx(what=JOBS)
@@ -61,9 +73,9 @@ def markers_in_tx(job_id: str, *, column: str) -> list[str]:
 
     KernelError `marker_damaged`.
     """
-    text = JobMarkers.objects.values_list(column, flat=True).get(id=job_id)
+    (row,) = sql.rows(JobMarkers, {"id": job_id}, columns=(column,))
     try:
-        markers = json.loads(text or "[]")
+        markers = json.loads(getattr(row, column) or "[]")
     except ValueError:
         markers = None
     if not isinstance(markers, list):
@@ -74,7 +86,8 @@ def markers_in_tx(job_id: str, *, column: str) -> list[str]:
 
 def queued_now() -> dict[str, Any]:
     """The columns of a job that goes back to the queue, due now by the database's clock."""
-    return {"state": JobState.QUEUED, "waiting_reason": "", "due_at": clock.db_now()}
+    now = clock.db_now()
+    return {"state": JobState.QUEUED, "waiting_reason": "", "due_at": now, "updated_at": now}
 
 
 def is_held_by(row: Job, fence: Fence) -> bool:

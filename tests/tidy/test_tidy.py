@@ -25,6 +25,7 @@ LAYERS = (
     " kernel.ddl kernel.install kernel.apps kernel.csv_cells",
     "kernel.transactions",
     "kernel.models",
+    "kernel.sql",
     "kernel.audit kernel.outbox kernel.http kernel.runtime kernel.schema kernel.checks",
     "kernel.usage kernel.state kernel.access",
     "kernel.approvals",

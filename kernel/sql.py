@@ -1,0 +1,159 @@
+"""SQL written out for hot verbs: building a query with the ORM costs more than running it.
+
+Table and column names come from the models; tests and tails are our own text; values are always
+parameters. What is not hot uses the ORM.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+from django.db import IntegrityError, connection
+from django.db.models import Field, Model
+
+from kernel.errors import RetryTransaction
+from kernel.transactions import requires_transaction
+
+WAIT, SKIP = "wait", "skip"  # for whoever holds the lock of a row
+
+Row = TypeVar("Row", bound=Model)
+
+
+def rows(
+    model: type[Row],
+    where: Mapping[str, Any],
+    *,
+    more: str = "",
+    parameters: Sequence[Any] = (),
+    columns: tuple[str, ...] = (),
+    lock: str = "",
+) -> list[Row]:
+    """Rows by column -> value, or -> values of which one must match; then our own text `more`.
+
+    `columns` (default all) are read, others are fetched when asked for. `lock`: FOR UPDATE, where
+    the database has it. Values of `where` are checked as the ORM does: InvalidId.
+    """
+    values: list[Any] = []
+    shape: list[tuple[str, int]] = []
+    for name, value in where.items():
+        many = isinstance(value, Collection) and not isinstance(value, str)
+        found = list(value) if many else [value]
+        if not found:
+            return []
+        values += map(_field(model, name).get_prep_value, found)
+        shape.append((name, len(found)))
+    names = columns or columns_of(model)
+    lock = lock if connection.features.has_select_for_update else ""
+    with connection.cursor() as cursor:
+        statement = _select(model, names, tuple(shape), more, lock)
+        cursor.execute(statement, [*values, *_plain(parameters)])
+        fetched: Sequence[Sequence[Any]] = cursor.fetchall()
+    readers, alias = _readers(model, names), connection.alias
+    if readers:
+        fetched = [list(one) for one in fetched]
+        for row in fetched:
+            for position, read in readers:
+                row[position] = read(row[position])  # type: ignore[index]  # a list just above
+    return [model.from_db(alias, names, one) for one in fetched]
+
+
+@requires_transaction
+def insert_new_in_tx(row: Model) -> None:
+    """INSERT a row. When its key was taken the whole block runs again and then sees it."""
+    insert_new_rows_in_tx([row])
+
+
+@requires_transaction
+def insert_new_rows_in_tx(new: Sequence[Model]) -> None:
+    """INSERT rows of one model in one statement. As `insert_new_in_tx` when a key was taken."""
+    model = type(new[0])
+    names = tuple(name for name in columns_of(model) if not _is_counted(model, name))
+    values = _plain([getattr(row, name) for row in new for name in names])
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(_insert(model, names, len(new)), values)
+    except IntegrityError as error:
+        raise RetryTransaction(f"a row of {model._meta.db_table} met another") from error
+
+
+@requires_transaction
+def update_where_in_tx(
+    model: type[Model], values: Mapping[str, Any], where: str, parameters: Sequence[Any]
+) -> int:
+    """UPDATE ... SET values WHERE `where`, our own text; returns how many rows matched."""
+    assignments = ", ".join(f"{name} = %s" for name in values)
+    statement = f"UPDATE {model._meta.db_table} SET {assignments} WHERE {where}"
+    return execute_in_tx(statement, [*values.values(), *parameters])
+
+
+@requires_transaction
+def execute_in_tx(statement: str, parameters: Sequence[Any]) -> int:
+    """Run a statement of ours; returns how many rows matched."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, _plain(parameters))
+        return int(cursor.rowcount)
+
+
+def marks(count: int) -> str:
+    """The parameters of an IN list of so many values."""
+    return ", ".join(["%s"] * count)
+
+
+@lru_cache(maxsize=64)
+def columns_of(model: type[Model], *, without: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The columns of a model, in its order."""
+    names = (field.attname for field in model._meta.concrete_fields)
+    return tuple(name for name in names if name not in without)
+
+
+@lru_cache(maxsize=512)
+def _insert(model: type[Model], names: tuple[str, ...], count: int) -> str:
+    row = f"({marks(len(names))})"
+    return (
+        f"INSERT INTO {model._meta.db_table} ({', '.join(names)}) VALUES {', '.join([row] * count)}"
+    )
+
+
+@lru_cache(maxsize=512)
+def _select(
+    model: type[Model], names: tuple[str, ...], shape: tuple[tuple[str, int], ...], *tail: str
+) -> str:
+    more, lock = tail
+    tests = [
+        f"{name} IN ({marks(count)})" if count > 1 else f"{name} = %s" for name, count in shape
+    ]
+    where = f" WHERE {' AND '.join(tests)}" if tests else ""
+    locking = {"": "", WAIT: " FOR UPDATE", SKIP: " FOR UPDATE SKIP LOCKED"}[lock]
+    return f"SELECT {', '.join(names)} FROM {model._meta.db_table}{where} {more}{locking}"
+
+
+@lru_cache(maxsize=128)
+def _readers(model: type[Model], names: tuple[str, ...]) -> tuple[tuple[int, Any], ...]:
+    """The columns whose values the driver does not give as the model wants them."""
+    kinds = [_READERS.get(_field(model, name).get_internal_type()) for name in names]
+    return tuple((position, read) for position, read in enumerate(kinds) if read)
+
+
+@lru_cache(maxsize=1024)
+def _is_counted(model: type[Model], name: str) -> bool:
+    return _field(model, name).get_internal_type() == "BigAutoField"
+
+
+def _field(model: type[Model], name: str) -> "Field[Any, Any]":
+    return cast("Field[Any, Any]", model._meta.get_field(name))
+
+
+def _time(value: datetime | str | None) -> datetime | None:
+    if value is None:
+        return None
+    at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return at.replace(tzinfo=UTC)
+
+
+_READERS = {"BooleanField": bool, "DateTimeField": _time}
+
+
+def _plain(values: Sequence[Any]) -> list[Any]:
+    adapt = connection.ops.adapt_datetimefield_value
+    return [adapt(value) if isinstance(value, datetime) else value for value in values]

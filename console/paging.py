@@ -1,4 +1,4 @@
-"""Keyset paging: ids from a covering index, newest first; the cursor is in the query string.
+"""Keyset paging: ids from a covering index, latest first; the cursor is in the query string.
 
     page = page_ids([Request.objects.filter(account_id=a)], cursor=Cursor.read(request.GET))
     rows = rows_by_id(Request.objects.all(), page.ids)
@@ -20,7 +20,9 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import connections
 from django.db.models import Model, Q, QuerySet
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from console.filters import BadFilter
 from kernel.conf import conf
@@ -28,6 +30,14 @@ from kernel.errors import InvalidInput
 
 AFTER, BEFORE = "after", "before"  # the query string's names
 _CURSOR_CHARS_MAX = 300
+# What a page may be ordered by: the head of that column, and the words below the list.
+ORDERS: dict[str, tuple[str | Promise, str | Promise]] = {
+    "updated_at": (gettext_lazy("Changed"), gettext_lazy("latest change first")),
+    "created_at": (gettext_lazy("Created"), gettext_lazy("newest first")),
+    "at": (gettext_lazy("When"), gettext_lazy("newest first")),
+    "due_at": (gettext_lazy("Due"), gettext_lazy("latest due first")),
+    "last_seen_at": (gettext_lazy("Last seen"), gettext_lazy("latest seen first")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +85,7 @@ class IdPage:
     ids: list[Any]
     older: str | None
     newer: str | None
+    order_by: str = "updated_at"  # a name of ORDERS; what the list says of its order
 
     @property
     def is_alone(self) -> bool:
@@ -88,7 +99,7 @@ def page_ids(
     rows: int | None = None,
     order_by: str = "updated_at",
 ) -> IdPage:
-    """One page of ids of the union of `querysets` (disjoint), newest first by (order_by, id).
+    """One page of ids of the union of `querysets` (disjoint), latest first by (order_by, id).
 
     `rows` defaults to conf.list_page_rows. Each queryset's filter and order must be served by one
     index; only (order_by, id) is read.
@@ -102,13 +113,14 @@ def page_ids(
     if newer:
         keys.reverse()
     if not keys:
-        return IdPage([], older=None, newer=None)
+        return IdPage([], older=None, newer=None, order_by=order_by)
     has_newer = more if newer else cursor is not None
     has_older = newer or more
     return IdPage(
         ids=[row_id for _moment, row_id in keys],
         older=Cursor(*_text_key(keys[-1])).text() if has_older else None,
         newer=Cursor(*_text_key(keys[0])).text() if has_newer else None,
+        order_by=order_by,
     )
 
 

@@ -130,6 +130,11 @@ def act_text(action: str) -> str:
     return str(ACTS.get(action, action))
 
 
+def code_text(code: str) -> str:
+    """A code of the kernel in words: `no_usage` -> `no usage`."""
+    return code.replace("_", " ")
+
+
 def kind_of_factor(kind: str) -> str:
     """A second factor in words; an unknown one by its code."""
     return str(FACTORS.get(kind, kind))
@@ -215,10 +220,10 @@ def rates_of(rates: Mapping[str, Any]) -> Rates:
 def _rate(rate: Any) -> str:
     if isinstance(rate, list):
         return "; ".join(_steps(rate))
-    return _usd(rate)
+    return usd_text(rate)
 
 
-def _usd(rate: str) -> str:
+def usd_text(rate: str) -> str:
     """'2.5' -> '$2.50': two decimals or more, never rounded."""
     whole, _dot, fraction = rate.partition(".")
     return f"${whole}.{fraction.ljust(2, '0')}"
@@ -227,7 +232,7 @@ def _usd(rate: str) -> str:
 def _steps(steps: Iterable[tuple[int, str]]) -> Iterable[str]:
     for border, rate in steps:
         yield (
-            _("above %(n)s: %(rate)s") % {"n": f"{border:,}", "rate": _usd(rate)}
+            _("above %(n)s: %(rate)s") % {"n": f"{border:,}", "rate": usd_text(rate)}
             if border
-            else _usd(rate)
+            else usd_text(rate)
         )

@@ -18,10 +18,10 @@ from console.act_steps import act_steps
 from console.bodies import BodyView
 from console.filters import Chosen
 from console.navigation import address_of
-from console.paging import IdPage
+from console.paging import ORDERS, IdPage
 from console.preferences import taste
 from console.responses import Problem, new_form_key
-from console.templatetags.values import icon
+from console.templatetags.values import ago, icon
 from console.timeline import Step, place
 
 register = template.Library()
@@ -288,15 +288,37 @@ def _save_address(screen: str, query: str) -> str:
 
 @register.inclusion_tag("console/parts/pager.html")
 def pager(page: IdPage, chosen: Chosen, target: str = "", total: Any = None) -> dict[str, Any]:
-    """{% pager page chosen %}: first, newer, older; no page numbers, no total unless given."""
+    """{% pager page chosen %}: its order, first, newer, older; no page numbers."""
     return {
         "page": page,
         "target": target,
         "total": total,
+        "order": ORDERS[page.order_by][1],
         "first": chosen.query() or "?",
         "newer": chosen.query(before=page.newer) if page.newer else "",
         "older": chosen.query(after=page.older) if page.older else "",
     }
+
+
+@register.simple_tag
+def sorted_by(page: IdPage, name: str) -> SafeString:
+    """<th{% sorted_by page "created_at" %}>: says so when this column is what orders the list."""
+    return mark_safe(' aria-sort="descending"' if page.order_by == name else "")
+
+
+@register.simple_tag
+def when_head(page: IdPage) -> SafeString:
+    """{% when_head page %}: the head of the column by which the list is ordered, whole."""
+    title = ORDERS[page.order_by][0]
+    return format_html(
+        '<th scope="col" class="w-when only-roomy" aria-sort="descending">{}</th>', title
+    )
+
+
+@register.simple_tag
+def when(page: IdPage, row: Any) -> SafeString:
+    """{% when page row %}: the time by which the list is ordered."""
+    return ago(getattr(row, page.order_by))
 
 
 EMPTY_ICONS = {"empty": "inbox", "filtered": "filter", "forbidden": "lock", "unavailable": "plug"}

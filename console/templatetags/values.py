@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from console import formats
 from console.statuses import status_of
 from console.untrusted import to_html, visible, warnings
+from console.words import code_text
 from kernel import clock
 from kernel.states import Billing
 
@@ -65,14 +66,15 @@ def _decoration(name: str) -> SafeString:
 
 @register.simple_tag
 def status(name: str, reason: str = "") -> SafeString:
-    """{% status request.result_state %}: icon and word; `reason` is a code such as no_usage."""
+    """{% status request.result_state %}: icon and word; a `reason` such as no_usage in words."""
     return _badge(name, reason, get_language())
 
 
 @lru_cache(maxsize=1024)  # a list shows the same few badges a hundred times
 def _badge(name: str, reason: str, _language: str | None) -> SafeString:
     look = status_of(name)
-    extra = format_html(' <span class="badge-reason">{}</span>', to_html(reason)) if reason else ""
+    words = to_html(code_text(reason))
+    extra = format_html(' <span class="badge-reason">{}</span>', words) if reason else ""
     return format_html(
         '<span class="badge tone-{}{}"{}>{}<span>{}</span>{}</span>',
         look.tone,
@@ -146,6 +148,9 @@ def bytes_tag(size: int | None) -> SafeString:
     return format_html(
         '<data value="{}" title="{}">{}</data>', size, exact, formats.bytes_text(size)
     )
+
+
+register.filter("words", code_text)
 
 
 @register.filter

@@ -50,14 +50,15 @@ def home(request: HttpRequest) -> HttpResponse:
             "recent": recent,
             "outcomes": outcomes_chart(),
             "processes": processes(views),
-            "passes": [
+            "on_time": len(views) - len(_ailing(views)),
+            "ailing": [
                 {
                     "name": pass_name(view.row.name),
                     "state": view.state,
                     "text": pass_text(view.row),
                     "at": view.row.started_at if view.row.running else view.row.finished_at,
                 }
-                for view in views
+                for view in _ailing(views)
             ],
             "now": now,
             "news_address": f"?poll=1&seen={seen}&unknown={found.unknown.count}"
@@ -123,8 +124,12 @@ def _attention(found: Figures, views: list[PassView]) -> list[dict[str, Any]]:
     items += work_items(found)
     items += delivery_items(found)
     items += _money_items(found)
-    items += [_pass_item(view) for view in views if view.state in ("late", "backing_off")]
+    items += [_pass_item(view) for view in _ailing(views)]
     return items
+
+
+def _ailing(views: list[PassView]) -> list[PassView]:
+    return [view for view in views if view.state in ("late", "backing_off")]
 
 
 def _pass_item(view: PassView) -> dict[str, Any]:

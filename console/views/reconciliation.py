@@ -16,7 +16,7 @@ from console.queries.passes import PassView, passes
 from console.queries.retention import kept
 from console.responses import Screen, wants_part
 from console.views.trends import pending_chart
-from console.words import pages_text, pass_name, pass_text
+from console.words import code_text, pages_text, pass_name, pass_text
 from kernel import clock
 from kernel.conf import conf
 from kernel.errors import KernelError
@@ -78,7 +78,12 @@ def _context(request: HttpRequest) -> dict[str, Any]:
         "pending": found.pending,
         "unknown": found.unknown,
         "reasons": [
-            {"code": code, "count": count, "means": REASONS[code].means if code in REASONS else ""}
+            {
+                "code": code,
+                "words": code_text(code),
+                "count": count,
+                "means": REASONS[code].means if code in REASONS else "",
+            }
             for code, count in sorted(found.reasons.items(), key=lambda pair: -pair[1].count)
         ],
         "reasons_of": NEWEST_PENDING_ROWS,

@@ -16,7 +16,7 @@ from console.queries.retention import BODIES, removed_at
 from console.statuses import status_of
 from console.timeline import Step
 from console.untrusted import to_html
-from console.words import act_text
+from console.words import act_text, usd_text
 from kernel import usage
 from kernel.audit import Actor
 from kernel.conf import conf
@@ -236,8 +236,8 @@ def _charge(explanation: usage.Explanation) -> dict[str, Any] | None:
             {
                 "unit": line.unit.replace("_", " "),
                 "count": line.count,
-                "rate": f"${line.usd_per_million}",
-                "amount": f"${line.amount_usd}",
+                "rate": usd_text(str(line.usd_per_million)),
+                "amount": usd_text(str(line.amount_usd)),
             }
             for line in explanation.lines
         ],

@@ -1,7 +1,10 @@
 """Windows around the admission commit (K1): nothing exists, or a request that was not sent."""
 
+import contextlib
+
 import pytest
 
+from tests.support import lives
 from tests.support.client import Answer
 from tests.support.house import ADMISSION, House
 
@@ -137,4 +140,41 @@ def test_a_living_process_whose_admission_never_arrived_admits_again(
     assert (answer.status, answer.replayed) == (200, False)
     assert client.post(op).replayed
     house.wait_states(op, "complete", "settled")
+    house.verify()
+
+
+def test_ids_that_differ_by_case_are_two_requests_and_stay_two(house: House) -> None:
+    lower, upper = house.operation("order-a"), house.operation("order-A")
+    house.killed_at("answer", "before", lower)
+    client = house.client(house.kernel())
+    told = client.post(upper)
+    assert not told.replayed
+    assert (told.status, told.code) == (200, "")
+    again = client.post(lower)
+    assert (again.status, again.replayed) == (200, True)
+    assert again.request_id != told.request_id
+    assert house.provider.count(lower) == house.provider.count(upper) == 1
+    house.verify()
+
+
+def test_the_victim_of_a_deadlock_runs_again_whole(house: House) -> None:
+    """The test holds the account and asks for the request, the kernel does it the other way."""
+    op = house.operation()
+    kernel = house.kernel()
+    with contextlib.closing(house.server.connect(house.schema, autocommit=False)) as other:
+        cursor = other.cursor()
+        # Who has written less is the victim.
+        cursor.execute("UPDATE auth_permission SET name = CONCAT(name, '!')")
+        cursor.execute("SELECT 1 FROM bz_usage_accounts WHERE id = %s FOR UPDATE", [lives.ACCOUNT])
+        posted = house.client(kernel).post_later(op)
+        house.wait_for_a_lock("UPDATE")
+        # Not before the kernel's transaction is gone, which waits for this one.
+        cursor.execute("SELECT 1 FROM bz_usage_requests WHERE operation_id = %s FOR UPDATE", [op])
+        assert cursor.fetchall() == ()
+        house.plan("deadlock: the kernel is the victim", lambda: True)
+        other.rollback()
+    answer = posted.result()
+    assert answer.status == 200, (answer.status, answer.body)
+    house.wait_states(op, "complete", "settled")
+    assert house.account()["held_nano"] == 0
     house.verify()

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.desk import DEFAULT_PACE, NO_MAINTENANCE, Asked, Desk
 from tests.support.house import House
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.mysql("BAILING_APPROVAL_CONTINUATION_TEST_MYSQL")
 
@@ -96,7 +97,12 @@ def test_killed_after_a_denials_commit_the_job_is_refused_and_the_shop_hears_not
 
 
 def _seconds_until_it_runs(desk: Desk, asked: Asked, since: float) -> float:
-    desk._until(asked.job_id, lambda row: row["state"] in ("running", "done"), "runs again")
+    wait_until(
+        lambda: desk.job(asked.job_id)["state"] in ("running", "done"),
+        2 * CONTINUES_SECONDS_MAX,
+        about="the job runs again",
+        look_every=0.05,
+    )
     return time.monotonic() - since
 
 

@@ -50,6 +50,11 @@ KILLERS: list[tuple[str, Case, str]] = [
         test_approvals_called.test_killed_with_the_tools_answer_in_hand_the_call_is_uncertain_and_was_made_once,
         "waits for tool_uncertain",
     ),
+    (
+        "on_commit_is_the_only_trigger",
+        test_approvals_decided.test_with_another_process_alive_the_job_continues_within_six_seconds,
+        "the job runs again|< 6",
+    ),
 ]
 
 

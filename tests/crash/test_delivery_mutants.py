@@ -51,6 +51,12 @@ KILLERS: list[tuple[str, Case, dict[str, str], str]] = [
         {"kind": NATIVE},
         r"ntf_dlq_",
     ),
+    (
+        "replay_without_the_verified_child",
+        test_delivery_replayed.test_a_child_that_is_not_the_one_that_died_is_refused_by_name_and_nothing_is_queued,
+        {},
+        r"'binding_mismatch'",
+    ),
 ]
 
 

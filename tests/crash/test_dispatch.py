@@ -6,7 +6,8 @@ import pytest
 
 from kernel import usage
 from tests.support import lives
-from tests.support.house import DISPATCH, House
+from tests.support.house import DISPATCH, WAIT_SECONDS, House
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST")
 
@@ -34,8 +35,10 @@ def test_killed_before_the_dispatch_commit_nothing_was_sent(
 def _becomes_unknown_and_is_never_sent(house: House, op: str) -> None:
     """A dispatch whose process died: unknown when its lease has ended, and no call, ever."""
     assert house.states(op) == ("dispatched", "open", "")
+    house.let_leases_end()
     client = house.client(house.kernel())
-    house.wait_states(op, "unknown", "pending", "no_usage")
+    wait_until(lambda: house.states(op)[0] != "dispatched", WAIT_SECONDS, about="it was recovered")
+    assert house.states(op) == ("unknown", "pending", "no_usage")
     for answer in (client.post(op), client.post(op), client.act(op, "dispatch")):
         assert (answer.status, answer.code) == (502, "outcome_unknown")
         assert not answer.may_be_repeated
@@ -120,5 +123,22 @@ def test_a_living_process_whose_dispatch_never_arrived_decides_again_and_sends_o
     assert (answer.status, answer.replayed) == (200, False)
     assert client.post(op).replayed
     assert house.provider.count(op) == 1
+    house.wait_states(op, "complete", "settled")
+    house.verify()
+
+
+def test_of_two_processes_that_are_asked_to_send_one_request_one_calls(house: House) -> None:
+    op = house.operation()
+    house.killed_at("admit", "after", op)
+    first, second = house.kernel(stops=[("dispatch", "before")]), house.kernel()
+    with ThreadPoolExecutor(2) as threads:
+        sent = threads.submit(house.client(first).act, op, "dispatch")
+        first.wait_stopped("dispatch", "before")
+        waits = threads.submit(house.client(second).act, op, "dispatch")
+        house.wait_for_a_lock("UPDATE")
+        first.release("dispatch", "before")
+        answers = [sent.result(), waits.result()]
+    assert house.provider.count(op) == 1
+    assert any(answer.status == 200 for answer in answers), answers
     house.wait_states(op, "complete", "settled")
     house.verify()

@@ -61,6 +61,26 @@ KILLERS: list[tuple[str, Case, str]] = [
         test_processes.test_two_kernels_that_settle_one_page_charge_each_request_once,
         "2500000 == ",
     ),
+    (
+        "dispatch_without_fence",
+        test_dispatch.test_of_two_processes_that_are_asked_to_send_one_request_one_calls,
+        "2 == 1",
+    ),
+    (
+        "unknown_is_dispatched_again",
+        test_dispatch.test_killed_after_the_dispatch_commit_the_outcome_is_unknown_and_it_is_never_sent,
+        "'admitted'",
+    ),
+    (
+        "ids_that_merge_case",
+        test_admission.test_ids_that_differ_by_case_are_two_requests_and_stay_two,
+        "409, 'operation_conflict'",
+    ),
+    (
+        "swallowed_deadlock",
+        test_admission.test_the_victim_of_a_deadlock_runs_again_whole,
+        "409|503|500",
+    ),
 ]
 
 

@@ -26,6 +26,8 @@ pytestmark = [
 
 KILLS = sized(1, 10)
 CLIENTS = 12
+# Passes that met a dead server wait a minute by default (B5).
+QUICK = {"BAILING_BACKOFF_FIRST_SECONDS": "1", "BAILING_BACKOFF_MAX_SECONDS": "2"}
 ANSWERS = sized(20, 40)  # whole answers before each kill, and after the last one
 
 
@@ -92,7 +94,7 @@ def _settles(house: House) -> None:
 def test_the_database_server_killed_under_load_keeps_what_it_acknowledged_and_the_kernels_go_on(
     house: House, mortal: MortalServer, fault_record: FaultRecord
 ) -> None:
-    kernels = house.kernels(2)
+    kernels = [house.kernel(limits=QUICK) for _ in range(2)]
     clients = [house.client(kernel) for kernel in kernels]
     house.plan(f"database server: {KILLS} kills", lambda: mortal.kills == KILLS)
     over = threading.Event()

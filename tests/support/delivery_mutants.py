@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kernel.delivery import claims, natives, recovery, replay, sending
+from kernel.delivery import children, claims, natives, recovery, replay, sending
 from kernel.ids import new_id
 from kernel.models import Notification
 from kernel.states import Delivery
@@ -91,3 +91,9 @@ def dead_letter_after_the_death() -> None:
 def replay_has_an_id_of_its_own() -> None:
     """Send a replay under the id of its own row (against F1)."""
     claims.message_id_of = lambda **_: ""
+
+
+@mutant
+def replay_without_the_verified_child() -> None:
+    """Queue the child that the dead letter names, whatever it looks like by now (against F4)."""
+    children._first_mismatch = lambda *_, **__: ""

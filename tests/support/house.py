@@ -169,6 +169,13 @@ class House:
         self.kill(first)
         return posted.result()
 
+    def let_leases_end(self) -> None:
+        """Turn the clock of every lease of a request: what waiting for its end would do."""
+        self.rows(
+            "UPDATE bz_usage_requests SET lease_expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND"
+            " WHERE result_state = 'dispatched'"
+        )
+
     def plan(self, name: str, has_fired: Any) -> None:
         """Note a fault that must have happened when the case is verified."""
         self.faults.append(Fault(name, has_fired))
@@ -195,10 +202,14 @@ class House:
 
     # --- what is really there -----------------------------------------------------------------
 
+    @property
+    def schema(self) -> str:
+        """The name of the case's schema."""
+        return urlsplit(self.url).path.removeprefix("/")
+
     def look_anew(self) -> None:
         """Connect to the server that the case looks at, e.g. when it was started again."""
-        schema = urlsplit(self.url).path.removeprefix("/")
-        self._beside = self.server.connect(schema, cursorclass=MySQLdb.cursors.DictCursor)
+        self._beside = self.server.connect(self.schema, cursorclass=MySQLdb.cursors.DictCursor)
 
     def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
         """Rows of a SELECT on a connection beside every verb; sees what is committed now."""

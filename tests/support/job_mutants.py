@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kernel import audit, clock
+from kernel import kernel as composition
 from kernel.approvals import continuations, decisions, requests
 from kernel.errors import Conflict, NotFound
 from kernel.jobs import agent, journal
 from kernel.models import Approval, Continuation, Job, JobMarkers, ToolCall
+from kernel.runtime.maintenance import PageReport
 from kernel.state import Fence, database, rows
 from kernel.states import CallState, JobState
 from kernel.transactions import transaction
@@ -157,3 +159,9 @@ def continuation_after_the_decision() -> None:
 def uncertain_call_is_sent_again() -> None:
     """After a crash, make the call again whose answer nobody saved (against D3)."""
     agent.is_plain_read = lambda *_: True
+
+
+@mutant
+def on_commit_is_the_only_trigger() -> None:
+    """Carry a decision through right behind its commit, and never look again (against C7)."""
+    composition.continuation_page = lambda **_: lambda **_: PageReport()

@@ -17,8 +17,9 @@ from django.db.models import Model
 from kernel import transactions
 from kernel.errors import CommitOutcomeUnknown, OutcomeUnknown
 from kernel.models import Request
-from kernel.states import Billing
-from kernel.usage import admission, gateway, providers, results, settlement
+from kernel.states import Billing, Result
+from kernel.usage import admission, gateway, providers, recovery, results, settlement
+from kernel.usage import dispatch as dispatching
 from kernel.usage.bodies import read_body
 from kernel.usage.catalog import get_service
 from kernel.usage.dispatch import Fence
@@ -153,3 +154,58 @@ def provider_call_is_retried() -> None:
             return await real(**how)
 
     providers.send = send
+
+
+@mutant
+def dispatch_without_fence() -> None:
+    """Whoever found the request admitted sends it: no compare-and-set (against A4)."""
+
+    def update(model: type[Model], columns: Any, _where: str, values: Any) -> int:
+        update_where_in_tx(model, columns, "id = %s", values[:1])
+        return 1
+
+    dispatching.update_where_in_tx = update
+
+
+@mutant
+def unknown_is_dispatched_again() -> None:
+    """Take a request whose process died for one that was never sent (against A9)."""
+
+    def admitted_again(now: datetime) -> dict[str, Any]:
+        return {
+            "result_state": Result.ADMITTED,
+            "owner": "",
+            "fence_token": "",
+            "lease_expires_at": None,
+            "dispatched_at": None,
+            "updated_at": now,
+        }
+
+    recovery._unknown = admitted_again
+
+
+@mutant
+def ids_that_merge_case() -> None:
+    """Leave the column of operation ids to the collation of the server (against A1)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "ALTER TABLE bz_usage_requests MODIFY operation_id VARCHAR(128)"
+            " CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL"
+        )
+    connection.close()
+
+
+@mutant
+def swallowed_deadlock() -> None:
+    """Go on after 1213: a hold is only a reservation (against B5 and A15)."""
+    real = admission._hold_in_tx
+
+    def hold_in_tx(**how: Any) -> bool:
+        try:
+            return real(**how)
+        except OperationalError as error:
+            if error.args[0] != 1213:
+                raise
+            return True
+
+    admission._hold_in_tx = hold_in_tx

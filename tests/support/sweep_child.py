@@ -25,7 +25,7 @@ from tests.support import lives, sweep_clocks
 from tests.support.client import Answer
 from tests.support.kernel_child import become
 from tests.support.sweep_flows import FLOWS, Flow
-from tests.support.sweep_places import ANSWER, BEFORE, Boundary, Places
+from tests.support.sweep_places import ANSWER, MADE, Boundary, Places
 
 PREPARE, RUN, REPLACE = "prepare", "run", "replace"
 PASSES = (
@@ -37,7 +37,7 @@ PASSES = (
     "notification_recovery",
     "operations",
 )
-QUIET_SECONDS, QUIET_SECONDS_FAULT = 20.0, 1.5
+QUIET_SECONDS, AFTER_FAULT_SECONDS = 30.0, 3.0
 LOOK_SECONDS = 0.01
 
 
@@ -104,7 +104,7 @@ class Hand:
         headers["Authorization"] = f"Bearer {self.facts[token]}"
         method = method or ("GET" if body is None else "POST")
         got = await self._client.request(method, path, content=body, headers=headers)
-        self.places.at(ANSWER, BEFORE)
+        self.places.at(ANSWER, MADE)
         return Answer(got.status_code, dict(got.headers), got.content)
 
     # --- maintenance and work -----------------------------------------------------------------
@@ -122,13 +122,14 @@ class Hand:
     async def quiet(self) -> None:
         """Until nothing is under way or due.
 
-        Where something was to go wrong: for a moment only, the replacement does the rest.
+        After a fault only for a moment: what this process cannot do, the replacement does.
         """
-        seconds = QUIET_SECONDS_FAULT if self.has_fault else QUIET_SECONDS
-        end = time.monotonic() + seconds
+        end = time.monotonic() + QUIET_SECONDS
         while left := await self._left():
+            if self.places.marked_at is not None:
+                end = min(end, self.places.marked_at + AFTER_FAULT_SECONDS)
             if time.monotonic() > end:
-                assert self.has_fault, f"not quiet within {seconds} s: {left}"
+                assert self.places.marked_at is not None, f"not quiet: {left}"
                 return
             self.kernel.worker.wake()
             self.kernel.dispatcher.wake()

@@ -32,7 +32,8 @@ class Flow:
     """One flow: `prepare` once, then per case `act` in one process and `again` in its replacement.
 
     `boundaries` is the recorded number: a run that finds fewer fails. `says` is what the witnesses
-    do, call by call; after that they answer well. `check` names what is not as it must be.
+    do, call by call, `said_before` while it is prepared; after that they answer well. `check` names
+    what is not as it must be.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Flow:
     again: Step
     prepare: Step = nothing
     says: tuple[Said, ...] = ()
+    said_before: tuple[Said, ...] = ()
     check: Callable[["Scene"], Iterator[str]] = no_more
     arrange: Callable[[], None] = lambda: None
     limits: dict[str, str] = field(default_factory=dict)

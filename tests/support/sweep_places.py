@@ -2,11 +2,12 @@
 
 A boundary is before or after a transaction's commit, by verb and count, and each outside call:
 `sent` = the witness has it, `answered` = its answer is in hand and nothing is saved. A stream is
-`opened` at its head. `answer` is an HTTP answer that was made and not given to the client.
+`opened` at its head. `made answer`: an HTTP answer that its client does not hear.
 """
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,8 @@ from tests.support.stops import Stops
 
 MARK = "sweep-mark"
 MODEL, TOOL, MESSAGE, ANSWER = "model", "tool", "message", "answer"
-BEFORE, AFTER, SENT, ANSWERED, OPENED = "before", "after", "sent", "answered", "opened"
+BEFORE, AFTER = "before", "after"
+SENT, ANSWERED, OPENED, MADE = "sent", "answered", "opened", "made"
 # They come by the clock, not by the flow: a look that finds nothing, a lease that is renewed.
 BY_THE_CLOCK = frozenset({"_claim", "renew_leases", "heartbeat", "_heartbeat"})
 
@@ -59,6 +61,7 @@ class Places(Stops):
     ):
         super().__init__([], tell=tell)
         self.passed: list[Boundary] = []
+        self.marked_at: float | None = None  # monotonic
         self._dies_at, self._marks = dies_at, marks
 
     def at(self, name: str, when: str) -> None:
@@ -77,6 +80,7 @@ class Places(Stops):
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT '{MARK}'")
                 cursor.fetchall()
+            self.marked_at = time.monotonic()
 
     def around_everything(self) -> None:
         """Wrap the one commit function and every call to the outside."""

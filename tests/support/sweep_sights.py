@@ -7,6 +7,8 @@ process lives, and what waits without a word, would be seen by nobody.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kernel.states import Waiting
+
 Row = dict[str, Any]
 Rows = Callable[..., list[Row]]
 
@@ -48,7 +50,7 @@ def _jobs(rows: Rows) -> Iterator[str]:
             yield f"{name} is {row['state']} without a word"
     for row in rows("SELECT * FROM bz_tool_calls WHERE state = 'dispatching'"):
         job = jobs.get(row["job_id"], {})
-        if job.get("state") == "waiting" and job["waiting_reason"] != "call_uncertain":
+        if job.get("state") == "waiting" and job["waiting_reason"] != Waiting.CALL_UNCERTAIN:
             yield f"call {row['id']} is uncertain and its job waits for {job['waiting_reason']}"
 
 

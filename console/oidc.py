@@ -24,6 +24,7 @@ from console.acting import actor_of
 from console.oidc_settings import PROVIDER
 from console.responses import see_other
 from console.step_up import step_up
+from console.throttle import sso_wait_seconds, wait_text
 from kernel import access
 from kernel.errors import KernelError
 
@@ -91,6 +92,13 @@ def _failed(request: HttpRequest) -> HttpResponse:
     return render(request, "console/sign_in/failed.html", {"oidc": settings.OIDC}, status=502)
 
 
+def _wait(request: HttpRequest, seconds: int) -> HttpResponse:
+    context = {"oidc": settings.OIDC, "wait": wait_text(seconds)}
+    answer = render(request, "console/sign_in/failed.html", context, status=429)
+    answer.headers["Retry-After"] = str(seconds)
+    return answer
+
+
 def _start(request: HttpRequest, process: str, to: str) -> HttpResponse:
     """The redirect to the provider. Where it cannot be reached, our page says so."""
     if settings.OIDC is None:
@@ -109,7 +117,12 @@ def _start(request: HttpRequest, process: str, to: str) -> HttpResponse:
 @login_not_required
 @require_safe
 def sign_in(request: HttpRequest) -> HttpResponse:
-    """GET leads to the provider; its answer comes back to `callback`. 404 where there is none."""
+    """GET leads to the provider; its answer comes back to `callback`. 404 where there is none.
+
+    429 after many starts from one address: each asks the provider.
+    """
+    if settings.OIDC is not None and (wait_seconds := sso_wait_seconds(request)):
+        return _wait(request, wait_seconds)
     return _start(request, "login", local_path(request, request.GET.get("next", "/")))
 
 

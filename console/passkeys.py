@@ -56,8 +56,7 @@ def is_right(user: User, text: str) -> bool:
         row = _library().complete_authentication(user, credential)
     except BAD_ANSWERS:
         return False
-    access.factor_used(factor_id=row.pk)
-    return True
+    return access.factor_used(factor_id=row.pk)
 
 
 def invitation(user: User) -> str:

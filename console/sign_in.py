@@ -13,7 +13,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect, render, resolve_url
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -129,6 +129,10 @@ def second_factor(request: HttpRequest) -> HttpResponse:
     if stage is None:  # signed in already, waited too long, or never gave a password
         return redirect("home")
     user = stage.login.user
+    kinds = access.kinds_of(user=user)
+    if not kinds & {access.APP, access.PASSKEY}:  # removed meanwhile, in another tab or by an admin
+        clear_login(request)
+        return redirect(f"{resolve_url('sign-in')}?ended=1")
     form = FactorForm(request.POST or None)
     if "credential" in request.POST:
         form = FactorForm()
@@ -146,7 +150,6 @@ def second_factor(request: HttpRequest) -> HttpResponse:
             return response
         else:
             error = _("That code or passkey is not right, or it was used already.")
-    kinds = access.kinds_of(user=user)
     context = {
         "form": form,
         "error": error,

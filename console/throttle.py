@@ -71,6 +71,18 @@ class Throttle:
         cache.delete(_hashed(self.pair))
 
 
+def sso_wait_seconds(request: HttpRequest) -> int:
+    """Counts one start of a single sign-on, which asks the provider. 0, or the seconds to wait.
+
+    By address alone: nobody is named yet, and strangers must not use up what everybody has.
+    """
+    network = _network(client_address(request))
+    limits = {_key("sso", network): conf.sign_in_tries_max * CROWD_FACTOR}
+    if not schema.is_applied(schema.SIGN_IN):
+        return _count_here(limits)
+    return access.count_try(limits=limits, window_seconds=conf.sign_in_window_seconds)
+
+
 def _count_here(limits: dict[str, int]) -> int:
     """Until 0070 is applied this process counts alone (H3)."""
     for what, most in limits.items():

@@ -9,7 +9,7 @@ from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from kernel import audit, schema
+from kernel import audit, clock, schema
 from kernel.access.people import role_of
 from kernel.access.sign_ins import count_try, end_all_in_tx
 from kernel.conf import conf
@@ -174,16 +174,26 @@ def accept_code(*, user: User, code: str) -> str:
     """
     if not code.isascii() or not 0 < len(code) <= 40:
         return ""
-    for row in Authenticator.objects.filter(user_id=user.pk, type__in=(APP, CODES)).order_by(
-        "-type"
-    ):
-        if not row.wrap().validate_code(code):
-            continue
-        if row.type == APP and is_repeated(user=user, code=code):
-            return ""
-        factor_used(factor_id=row.pk)
-        return str(row.type)
-    return ""
+    app = Authenticator.objects.filter(user_id=user.pk, type=APP).first()
+    if app is not None and app.wrap().validate_code(code):
+        is_new = not is_repeated(user=user, code=code)
+        return APP if is_new and factor_used(factor_id=app.pk) else ""
+    return CODES if _spend_recovery_code(user=user, code=code) else ""
+
+
+@transaction
+def _spend_recovery_code(*, user: User, code: str) -> bool:
+    """Use up one recovery code.
+
+    The person's row keeps two uses apart, and a use and a removal: the library writes back the
+    whole row that it read.
+    """
+    User.objects.select_for_update().get(pk=user.pk)
+    row = Authenticator.objects.filter(user_id=user.pk, type=CODES).first()
+    if row is None or not row.wrap().validate_code(code):
+        return False
+    row.record_usage()
+    return True
 
 
 def is_repeated(*, user: User, code: str) -> bool:
@@ -194,9 +204,10 @@ def is_repeated(*, user: User, code: str) -> bool:
 
 
 @transaction
-def factor_used(*, factor_id: int) -> None:
-    """Note when a factor was used last."""
-    Authenticator.objects.get(pk=factor_id).record_usage()
+def factor_used(*, factor_id: int) -> bool:
+    """Note when a factor was used last. False when it was removed meanwhile: it proves nothing."""
+    found = Authenticator.objects.filter(pk=factor_id)
+    return found.update(last_used_at=clock.db_now()) == 1
 
 
 @requires_transaction

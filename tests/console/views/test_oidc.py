@@ -19,6 +19,7 @@ from django.test import Client
 from console import oidc
 from console.oidc_settings import mfa_roles
 from console.oidc_settings import oidc as oidc_of
+from kernel.conf import override
 from kernel.models import AuditRow
 from tests.support.pages import form_to
 from tests.support.second_factors import sign_in, with_app
@@ -190,6 +191,19 @@ def test_a_provider_that_is_away_is_said_so(provider, olga):
     provider.away = True
     page = Client().get("/sign-in/sso/")
     assert page.status_code == 502 and "cannot be reached" in page.text
+
+
+def test_many_starts_from_one_address_wait_and_do_not_ask_the_provider(provider, olga):
+    with override(sign_in_tries_max=1):
+        for _start in range(10):
+            assert Client().get("/sign-in/sso/").status_code == 302
+        provider.away = True
+        page = Client().get("/sign-in/sso/")
+        assert page.status_code == 429 and "Too many tries" in page.text
+        assert 0 < int(page["Retry-After"]) <= 300
+        elsewhere = Client(REMOTE_ADDR="203.0.113.9").get("/sign-in/sso/")
+        assert elsewhere.status_code == 502, "another address is not counted here"
+        assert sign_in(Client()) == "/", "and a password still signs in"
 
 
 def test_without_its_settings_there_is_no_single_sign_on(db):

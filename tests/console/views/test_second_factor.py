@@ -1,12 +1,14 @@
 """Second factors: asked for at sign-in, set up under Your account, reset by an admin (L2)."""
 
+from importlib import import_module
+
 import pytest
 from allauth.mfa.models import Authenticator
 from django.core.cache import cache
 from django.core.management import call_command
 from django.test import Client
 
-from kernel.access import reset_factors
+from kernel.access import accept_code, factor_used, remove_factor, reset_factors
 from kernel.audit import Actor, verify
 from kernel.conf import override
 from kernel.errors import NotFound
@@ -64,6 +66,47 @@ def test_a_recovery_code_works_once(olga):
         client = Client()
         sign_in(client)
         assert client.post(FACTOR, {"code": one}).status_code == status
+
+
+def remove_while_read(user, monkeypatch):
+    """Another tab removes every factor right after the app's code was found right."""
+    app = import_module("allauth.mfa.totp.internal.auth").TOTP
+    was = app.validate_code
+
+    def validate(self, code):
+        right = was(self, code)
+        Authenticator.objects.filter(user=user).delete()
+        return right
+
+    monkeypatch.setattr(app, "validate_code", validate)
+
+
+def test_a_factor_that_another_tab_removed_meanwhile_proves_nothing(olga, monkeypatch):
+    with_app(olga)
+    client = Client()
+    sign_in(client)
+    remove_while_read(olga, monkeypatch)
+    assert client.post(FACTOR, {"code": code()}).status_code == 422
+    assert not Authenticator.objects.filter(user=olga).exists(), "a use brings nothing back"
+    again = client.get(FACTOR)
+    assert again.status_code == 302 and again["Location"].startswith("/sign-in/")
+    assert sign_in(Client()) == "/", "the password alone signs in now"
+
+
+def test_two_tabs_cannot_use_one_recovery_code_and_none_brings_its_row_back(olga):
+    one, *_others = with_app(olga)
+    first = accept_code(user=olga, code=one)
+    assert (first, accept_code(user=olga, code=one)) == ("recovery_codes", "")
+    (row,) = Authenticator.objects.filter(user=olga, type="recovery_codes")
+    assert row.last_used_at is not None
+    remove_factor(
+        user=olga,
+        factor_id=Authenticator.objects.get(user=olga, type="totp").pk,
+        actor=Actor("user", "olga"),
+    )
+    assert accept_code(user=olga, code=_others[0]) == ""
+    assert not Authenticator.objects.filter(user=olga).exists()
+    assert factor_used(factor_id=row.pk) is False
 
 
 def test_guessing_codes_is_throttled_without_locking_the_password(olga):

@@ -11,17 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db.models import F
-
 from kernel import clock
 from kernel.errors import CapReached, Conflict, Forbidden, InvalidInput, KernelError, NotFound
 from kernel.ids import RESERVED_PREFIX, check_id, is_id
 from kernel.models import Account, Body, Request, Service
+from kernel.money import NANO_MAX
 from kernel.transactions import requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.bodies import insert_bodies_in_tx
 from kernel.usage.catalog import price_for_service_in_tx
-from kernel.usage.sql import insert_rows_in_tx, rows_in_tx, select_in_tx
+from kernel.usage.sql import HOLD, execute_in_tx, insert_rows_in_tx, rows_in_tx, select_in_tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,21 +281,28 @@ def _refused_by_old_content(
 @requires_transaction
 def _hold_in_tx(*, account_id: str, hold: int) -> bool:
     """Reserve `hold` on the account row, locked last; False when the cap would be passed."""
-    # Subtracted, because consumed + held + hold can leave the column's range.
-    room = F("cap_nano") - F("consumed_nano") - F("held_nano")
-    account = Account.objects.annotate(room=room).filter(
-        id=account_id, overrun_at=None, room__gte=hold
-    )
-    return account.update(held_nano=F("held_nano") + hold) == 1
+    if hold > NANO_MAX:
+        return False
+    return execute_in_tx(HOLD, [hold, account_id, hold]) == 1
 
 
 def _over_cap(mine: list[int], rows: dict[int, Request], accounts: dict[str, Account]) -> list[int]:
-    capped = [i for i in mine if accounts[rows[i].account_id].cap_nano is not None]
-    refused = [
-        index
-        for index in sorted(capped, key=lambda i: (rows[i].account_id, i))
-        if not _hold_in_tx(account_id=rows[index].account_id, hold=rows[index].hold_nano)
-    ]
+    """Hold for each new row of a capped account; those that did not fit, gone again."""
+    by_account: dict[str, list[int]] = defaultdict(list)
+    for index in mine:
+        if accounts[rows[index].account_id].cap_nano is not None:
+            by_account[rows[index].account_id].append(index)
+    refused = []
+    for account_id, held in sorted(by_account.items()):
+        total = sum(rows[index].hold_nano for index in held)
+        if not _hold_in_tx(account_id=account_id, hold=total):
+            # Not all of them fit: in their order, each that fits.
+            refused += [
+                index
+                for index in held
+                if len(held) == 1
+                or not _hold_in_tx(account_id=account_id, hold=rows[index].hold_nano)
+            ]
     if refused:
         # Inserted by this very transaction, so nobody else has seen them.
         refused_ids = [rows[index].id for index in refused]

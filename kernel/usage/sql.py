@@ -1,8 +1,8 @@
 """SQL written out for the hot verbs: building a query with the ORM costs more than running it.
 
-Only inserts of whole rows, reads by key, compare-and-set updates by primary key, and the three
-statements of a charge; everything else uses the ORM. Table and column names come from the models;
-values are always parameters.
+Only inserts of whole rows, reads by key, compare-and-set updates by primary key, and the
+statements of a hold and of a charge; everything else uses the ORM. Table and column names come
+from the models; values are always parameters.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,6 +17,11 @@ from kernel.transactions import requires_transaction
 
 ROWS_PER_STATEMENT_MAX = 50
 
+# A hold under a cap. Subtracted, because consumed + held + hold can leave the column's range.
+HOLD = (
+    "UPDATE bz_usage_accounts SET held_nano = held_nano + %s"
+    " WHERE id = %s AND overrun_at IS NULL AND cap_nano - consumed_nano - held_nano >= %s"
+)
 # A charge takes effect: its ledger row first, then these, the account last (A14, A15).
 SETTLE = (
     "UPDATE bz_usage_requests SET billing_state = %s, pending_reason = '', billed_nano ="

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import contextvars
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, connections
 
 from kernel import clock
 from kernel.errors import Unavailable
@@ -30,6 +31,19 @@ def insert(*, name: str, gate: Gate | None = None) -> None:
     if gate is not None:
         gate.reached.set()
         assert gate.wait(timeout=10)
+
+
+def test_each_thread_has_its_own_connection_and_keeps_it(kernel_db: None) -> None:
+    def mine() -> tuple[object, object]:
+        try:
+            return connections["default"], connections["default"]
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as other:
+        first, again = other.submit(mine).result()
+    assert first is again
+    assert first is not connections["default"]
 
 
 @reading

@@ -102,6 +102,16 @@ def test_a_batch_fills_the_cap_exactly(kernel_db: None) -> None:
     assert_invariants()
 
 
+def test_a_batch_holds_in_one_statement_per_account_when_it_fits(kernel_db: None) -> None:
+    room_for(8)
+    items = [ask(f"op-{number}") for number in range(8)]
+    statements = Statements()
+    with connection.execute_wrapper(statements):
+        admit_all(*items)
+    assert len(statements.touching("bz_usage_accounts", verb="UPDATE")) == 1
+    assert_invariants()
+
+
 def test_many_at_once_never_pass_the_cap(kernel_db: None) -> None:
     room_for(3)
     found = at_once(*(lambda n=number: admit_all(ask(f"op-{n}")) for number in range(8)))

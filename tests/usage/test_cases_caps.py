@@ -5,7 +5,6 @@ import json
 import threading
 
 import pytest
-from django.db import connection
 
 from kernel import usage
 from kernel.errors import CapReached
@@ -182,4 +181,3 @@ async def test_g85_a_replay_costs_nothing_and_counts_no_token_again(shop: Provid
         await kernel.run_pass("settlement")
         assert await look(kernel, lambda: list(LedgerRow.objects.values())) == before
         assert await look(kernel, AuditRow.objects.count) == 2, "account and service, no replay"
-    assert connection.connection is None

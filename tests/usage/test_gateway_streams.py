@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 
 import pytest
-from django.db import connection
 
 from kernel import usage
 from kernel.conf import override
@@ -156,4 +155,3 @@ async def test_fifty_streams_at_once_are_all_saved_and_leave_nothing_open(
         assert (kernel.gateway.running, kernel.door.busy) == (0, 0)
         assert await look(kernel, LedgerRow.objects.count) == 50
     assert shop.count() == 50
-    assert connection.connection is None

@@ -23,12 +23,18 @@ DATABASE = pytest.StashKey[str]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "database: touches the database (set by itself)")
+    config.addinivalue_line("markers", "server: needs a database server (set by itself)")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what touches the database, so that `-m database` runs exactly that on another engine."""
+    """Mark what touches the database, so that `-m database` runs exactly that on another engine.
+
+    And what needs a server: `-m "not server"` starts none.
+    """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
+        if "mysql_server" in fixtures:
+            item.add_marker(pytest.mark.server)
         if fixtures & DATABASE_FIXTURES or item.get_closest_marker("django_db"):
             item.add_marker(pytest.mark.database)
 

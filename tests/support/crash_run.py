@@ -25,7 +25,7 @@ from tests.support.suites import Outcome, Suite
 
 REPORT = Path(__file__).resolve().parents[2] / "docs" / "crash-report.md"
 SCALEOUT_JOBS = "2000"
-NO_SERVER = ["-m", "not mysql"]
+NO_SERVER = ["-m", "not server"]
 SWEEP = ["tests/crash/sweep"]
 
 # The longest first, two at a time. What has no server of its own to kill runs on SQLite as well.

@@ -16,7 +16,7 @@ from typing import Any
 
 from django.db.models import F
 
-from kernel import clock, schema
+from kernel import clock, schema, sql
 from kernel.conf import conf
 from kernel.errors import Conflict, InvalidInput, NotFound, Unavailable
 from kernel.ids import new_id
@@ -100,9 +100,9 @@ def publish_all_in_tx(*, events: Sequence[Event]) -> list[str]:
     """The same for many events at once: one look at destinations and rules for all of them."""
     if not events or not _is_available():
         return []
-    accounts = {each.account_id for each in events}
+    where = {"account_id": {each.account_id for each in events}, "active": True}
     wanted = defaultdict(list)
-    for row in Destination.objects.filter(account_id__in=accounts, active=True).order_by("id"):
+    for row in sql.rows(Destination, where, more="ORDER BY id"):
         wanted[row.account_id].append(row)
     pairs = [
         (row, each)
@@ -217,7 +217,7 @@ def _alerts_in_tx(events: Sequence[Event]) -> list[tuple[Destination, Event]]:
     An alert is no event: one that cannot be delivered never causes another.
     """
     grave = [each for each in events if each.name in ALERTING]
-    rules = list(AlertRule.objects.filter(active=True).order_by("id")) if grave else []
+    rules = sql.rows(AlertRule, {"active": True}, more="ORDER BY id") if grave else []
     found = []
     for rule in rules:
         by_account: dict[str, list[Event]] = defaultdict(list)

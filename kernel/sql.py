@@ -34,28 +34,43 @@ def rows(
     `columns` (default all) are read, others are fetched when asked for. `lock`: FOR UPDATE, where
     the database has it. Values of `where` are checked as the ORM does: InvalidId.
     """
-    values: list[Any] = []
+    names, alias = columns or columns_of(model), connection.alias
+    found = values(model, names, where, more=more, parameters=parameters, lock=lock)
+    return [model.from_db(alias, names, one) for one in found]
+
+
+def values(
+    model: type[Model],
+    columns: tuple[str, ...],
+    where: Mapping[str, Any],
+    *,
+    more: str = "",
+    parameters: Sequence[Any] = (),
+    lock: str = "",
+) -> Sequence[Sequence[Any]]:
+    """The same as plain values, in the order of `columns`."""
+    given: list[Any] = []
     shape: list[tuple[str, int]] = []
     for name, value in where.items():
         many = isinstance(value, Collection) and not isinstance(value, str)
         found = list(value) if many else [value]
         if not found:
             return []
-        values += map(_field(model, name).get_prep_value, found)
+        given += map(_field(model, name).get_prep_value, found)
         shape.append((name, len(found)))
-    names = columns or columns_of(model)
     lock = lock if connection.features.has_select_for_update else ""
     with connection.cursor() as cursor:
-        statement = _select(model, names, tuple(shape), more, lock)
-        cursor.execute(statement, [*values, *_plain(parameters)])
+        statement = _select(model, columns, tuple(shape), more, lock)
+        cursor.execute(statement, [*given, *_plain(parameters)])
         fetched: Sequence[Sequence[Any]] = cursor.fetchall()
-    readers, alias = _readers(model, names), connection.alias
-    if readers:
-        fetched = [list(one) for one in fetched]
-        for row in fetched:
-            for position, read in readers:
-                row[position] = read(row[position])  # type: ignore[index]  # a list just above
-    return [model.from_db(alias, names, one) for one in fetched]
+    readers = _readers(model, columns)
+    if not readers:
+        return fetched
+    read_rows = [list(one) for one in fetched]
+    for row in read_rows:
+        for position, read in readers:
+            row[position] = read(row[position])
+    return read_rows
 
 
 @requires_transaction
@@ -69,22 +84,22 @@ def insert_new_rows_in_tx(new: Sequence[Model]) -> None:
     """INSERT rows of one model in one statement. As `insert_new_in_tx` when a key was taken."""
     model = type(new[0])
     names = tuple(name for name in columns_of(model) if not _is_counted(model, name))
-    values = _plain([getattr(row, name) for row in new for name in names])
+    given = _plain([getattr(row, name) for row in new for name in names])
     try:
         with connection.cursor() as cursor:
-            cursor.execute(_insert(model, names, len(new)), values)
+            cursor.execute(_insert(model, names, len(new)), given)
     except IntegrityError as error:
         raise RetryTransaction(f"a row of {model._meta.db_table} met another") from error
 
 
 @requires_transaction
 def update_where_in_tx(
-    model: type[Model], values: Mapping[str, Any], where: str, parameters: Sequence[Any]
+    model: type[Model], changes: Mapping[str, Any], where: str, parameters: Sequence[Any]
 ) -> int:
-    """UPDATE ... SET values WHERE `where`, our own text; returns how many rows matched."""
-    assignments = ", ".join(f"{name} = %s" for name in values)
+    """UPDATE ... SET `changes` WHERE `where`, our own text; returns how many rows matched."""
+    assignments = ", ".join(f"{name} = %s" for name in changes)
     statement = f"UPDATE {model._meta.db_table} SET {assignments} WHERE {where}"
-    return execute_in_tx(statement, [*values.values(), *parameters])
+    return execute_in_tx(statement, [*changes.values(), *parameters])
 
 
 @requires_transaction
@@ -154,6 +169,6 @@ def _time(value: datetime | str | None) -> datetime | None:
 _READERS = {"BooleanField": bool, "DateTimeField": _time}
 
 
-def _plain(values: Sequence[Any]) -> list[Any]:
+def _plain(given: Sequence[Any]) -> list[Any]:
     adapt = connection.ops.adapt_datetimefield_value
-    return [adapt(value) if isinstance(value, datetime) else value for value in values]
+    return [adapt(value) if isinstance(value, datetime) else value for value in given]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from kernel import audit, clock, schema
+from kernel import audit, clock, schema, sql
 from kernel.approvals.decisions import (
     APPROVED,
     EXPIRED,
@@ -204,7 +204,8 @@ def _admit_or_refuse(owed: Continuation, store: RuntimeStateStore) -> str:
 @reading
 def _may_admit(*, approval_id: str, job_id: str) -> str:
     """Asked inside the store's critical section: 'yes', 'wait', or why not, for good (C5, C8)."""
-    states = dict(Approval.objects.filter(job_id=job_id).values_list("id", "state"))
+    found = sql.values(Approval, ("id", "state"), {"job_id": job_id})
+    states = {one[0]: one[1] for one in found}
     mine = states.pop(approval_id, "missing")
     if mine != ApprovalState.APPROVED:
         return mine
@@ -269,12 +270,13 @@ def _observe(*, approval_id: str) -> Continuation | None:
     KernelError `continuation_damaged` when the row does not fit its approval: nothing is admitted
     on coordinates that somebody changed.
     """
-    row = Continuation.objects.select_for_update().filter(approval_id=approval_id).first()
-    if row is None or row.state != Owed.OWED:
+    found = sql.rows(Continuation, {"approval_id": approval_id}, lock=sql.WAIT)
+    if not found or found[0].state != Owed.OWED:
         return None
+    (row,) = found
     _check_coordinates(row)
-    seen = AuditRow.objects.filter(subject=f"{KIND}:{approval_id}", action=CARRIED_ACTION)
-    if not seen.exists():
+    acts = {"subject": f"{KIND}:{approval_id}", "action": CARRIED_ACTION}
+    if not sql.values(AuditRow, ("sequence",), acts, more="LIMIT 1"):
         marker = continuation_id_of(approval_id=approval_id, decision_id=row.decision_id)
         audit.append_in_tx(
             actor=CARRIER,
@@ -287,9 +289,10 @@ def _observe(*, approval_id: str) -> Continuation | None:
 
 
 def _check_coordinates(row: Continuation) -> None:
-    approval = Approval.objects.filter(id=row.approval_id).first()
     names = ("job_id", "request_id", "arguments_sha256", "decision_id", "decision")
-    wrong = [n for n in names if approval is None or getattr(approval, n) != getattr(row, n)]
+    found = sql.values(Approval, names, {"id": row.approval_id})
+    there = found[0] if found else [None] * len(names)
+    wrong = [name for name, value in zip(names, there, strict=True) if value != getattr(row, name)]
     if wrong:
         raise KernelError(
             f"the continuation does not fit its approval: {', '.join(wrong)}",
@@ -310,8 +313,9 @@ def _postpone(*, approval_id: str) -> None:
 @transaction
 def _finish(*, approval_id: str) -> None:
     now = clock.db_now()
-    Continuation.objects.filter(approval_id=approval_id, state=Owed.OWED).update(
-        state=Owed.DONE, finished_at=now, error_text="", updated_at=now
+    done = {"state": Owed.DONE, "finished_at": now, "error_text": "", "updated_at": now}
+    sql.update_where_in_tx(
+        Continuation, done, "approval_id = %s AND state = %s", [approval_id, Owed.OWED]
     )
 
 

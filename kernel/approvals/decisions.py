@@ -12,7 +12,7 @@ from typing import Any
 from django.db import IntegrityError
 from django.db.models import Q
 
-from kernel import audit, clock, outbox, schema
+from kernel import audit, clock, outbox, schema, sql
 from kernel.approvals.notices import decided as decided_notice
 from kernel.approvals.requests import KIND
 from kernel.audit.trail import REASON_CHARS_MAX
@@ -30,9 +30,9 @@ from kernel.errors import (
 from kernel.ids import check_id
 from kernel.models import Approval, Continuation, Token
 from kernel.runtime.maintenance import PageReport
+from kernel.sql import insert_new_in_tx
 from kernel.states import APPROVAL, ApprovalState, Owed
 from kernel.transactions import (
-    insert_new_in_tx,
     is_contention,
     is_lost_connection,
     reading,
@@ -144,7 +144,7 @@ def _decide(*, order: Decision) -> Decided:
         return Decided(row, replayed=True)
     if row.state != ApprovalState.OPEN:
         raise _closed(row)
-    if Approval.objects.filter(decision_id=order.decision_id).exists():
+    if sql.values(Approval, ("id",), {"decision_id": order.decision_id}):
         raise Conflict(
             f"The decision id {order.decision_id} belongs to another approval.",
             code="decision_id_conflict",
@@ -250,7 +250,7 @@ def _issuer_of(name: str) -> str:
     kind, _, name_id = name.partition(":")
     if kind != "token":
         return ""
-    return Token.objects.filter(id=name_id).values_list("created_by", flat=True).first() or ""
+    return next((name for (name,) in sql.values(Token, ("created_by",), {"id": name_id})), "")
 
 
 def _is_storable(text: str) -> bool:
@@ -258,10 +258,10 @@ def _is_storable(text: str) -> bool:
 
 
 def _locked_in_tx(approval_id: str, *, account_id: str = "") -> Approval:
-    row = Approval.objects.select_for_update().filter(id=approval_id).first()
-    if row is None or (account_id and row.account_id != account_id):
+    found = sql.rows(Approval, {"id": approval_id}, lock=sql.WAIT)
+    if not found or (account_id and found[0].account_id != account_id):
         raise NotFound(f"no approval {approval_id}")
-    return row
+    return found[0]
 
 
 @requires_transaction
@@ -273,24 +273,29 @@ def _expired_in_tx(row: Approval, *, now: datetime) -> Approval:
 @requires_transaction
 def _recorded_in_tx(row: Approval, order: Decision, *, now: datetime) -> Approval:
     """The three writes of a decision. Returns the row as it is now."""
-    state = STATE_OF[order.decision]
+    state, before = STATE_OF[order.decision], {"state": row.state}
     assert row.state in APPROVAL.moves_to(state, by="decide"), "the caller looked"
+    recorded = {
+        "state": state,
+        "decision": order.decision,
+        "decision_id": order.decision_id,
+        "decided_by_kind": order.actor.kind,
+        "decided_by_id": order.actor.id,
+        "reason": order.reason,
+        "decided_at": now,
+        "updated_at": now,
+    }
     try:
-        moved = Approval.objects.filter(id=row.id, state=ApprovalState.OPEN).update(
-            state=state,
-            decision=order.decision,
-            decision_id=order.decision_id,
-            decided_by_kind=order.actor.kind,
-            decided_by_id=order.actor.id,
-            reason=order.reason,
-            decided_at=now,
-            updated_at=now,
+        moved = sql.update_where_in_tx(
+            Approval, recorded, "id = %s AND state = %s", [row.id, ApprovalState.OPEN]
         )
     except IntegrityError as error:
         # Another approval took this decision_id meanwhile: run again and see it.
         raise RetryTransaction("a decision id met another") from error
     if moved != 1:
         raise LostRace(f"approval {row.id} changed meanwhile")
+    for name, value in recorded.items():  # the row is locked: it is now what was written
+        setattr(row, name, value)
     insert_new_in_tx(
         Continuation(
             approval_id=row.id,
@@ -311,7 +316,7 @@ def _recorded_in_tx(row: Approval, order: Decision, *, now: datetime) -> Approva
         action="approval.decided",
         kind=KIND,
         object_id=row.id,
-        before={"state": row.state},
+        before=before,
         after={
             "state": state,
             "decision": order.decision,
@@ -325,9 +330,8 @@ def _recorded_in_tx(row: Approval, order: Decision, *, now: datetime) -> Approva
         },
         reason=order.reason,
     )
-    found = Approval.objects.get(id=row.id)
-    outbox.publish_all_in_tx(events=[decided_notice(found)])
-    return found
+    outbox.publish_all_in_tx(events=[decided_notice(row)])
+    return row
 
 
 def _closed(row: Approval) -> Conflict:

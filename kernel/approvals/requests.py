@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from kernel import audit, clock, outbox
+from kernel import audit, clock, outbox, sql
 from kernel.approvals.arguments import Canonical
 from kernel.approvals.notices import opened
 from kernel.conf import conf
 from kernel.errors import Conflict, LostRace, NotFound
 from kernel.ids import new_id
 from kernel.models import Approval
+from kernel.sql import insert_new_in_tx
 from kernel.states import APPROVAL, ApprovalState
-from kernel.transactions import insert_new_in_tx, requires_transaction
+from kernel.transactions import requires_transaction
 
 KIND = "approval"  # the kind of the audit rows
 AGENT = audit.Actor("system", "agent")
@@ -238,10 +239,10 @@ def expire_grant_in_tx(*, approval_id: str, actor: audit.Actor = AGENT) -> None:
 
 
 def _locked(approval_id: str) -> Approval:
-    row = Approval.objects.select_for_update().filter(id=approval_id).first()
-    if row is None:
+    found = sql.rows(Approval, {"id": approval_id}, lock=sql.WAIT)
+    if not found:
         raise NotFound(f"no approval {approval_id}")
-    return row
+    return found[0]
 
 
 def _cancel(row: Approval, *, actor: audit.Actor, reason: str) -> None:
@@ -254,8 +255,9 @@ def _cancel(row: Approval, *, actor: audit.Actor, reason: str) -> None:
 def _move(row: Approval, state: str, *, by: str, at: datetime, **values: datetime | None) -> None:
     if row.state not in APPROVAL.moves_to(state, by=by):
         raise LostRace(f"approval {row.id} is {row.state} now")
-    same = Approval.objects.filter(id=row.id, state=row.state)
-    if same.update(state=state, updated_at=at, **values) != 1:
+    changes = {"state": state, "updated_at": at, **values}
+    moved = sql.update_where_in_tx(Approval, changes, "id = %s AND state = %s", [row.id, row.state])
+    if moved != 1:
         raise LostRace(f"approval {row.id} changed meanwhile")
 
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import IntegrityError
-
-from kernel import clock
-from kernel.errors import Conflict, RetryTransaction
+from kernel import clock, sql
+from kernel.errors import Conflict
 from kernel.ids import new_id
 from kernel.models import AuditRow
-from kernel.transactions import insert_new_in_tx, reading, requires_transaction
+from kernel.transactions import reading, requires_transaction
 
 GENESIS = "0" * 64
 REASON_CHARS_MAX = 4000
@@ -70,16 +68,17 @@ def append_in_tx(
     """
     refuse_repeat_in_tx(actor=actor)
     subject = f"{kind}:{object_id}"
-    last = (
-        AuditRow.objects.filter(subject=subject)
-        .order_by("-sequence")
-        .values("sequence", "sha256")
-        .first()
+    chain = sql.values(
+        AuditRow,
+        ("sequence", "sha256"),
+        {"subject": subject},
+        more="ORDER BY sequence DESC LIMIT 1",
     )
+    sequence, previous = chain[0] if chain else (0, GENESIS)
     row = AuditRow(
         id=new_id("aud"),
         subject=subject,
-        sequence=(last["sequence"] + 1) if last else 1,
+        sequence=sequence + 1,
         actor_kind=actor.kind,
         actor_id=actor.id,
         action=action,
@@ -88,11 +87,11 @@ def append_in_tx(
         reason=_reason(reason),
         request_id=actor.request_id,
         act_key=actor.act_key or None,
-        previous_sha256=last["sha256"] if last else GENESIS,
+        previous_sha256=previous,
         at=clock.db_now(),
     )
     row.sha256 = digest(row)
-    insert_new_in_tx(row)
+    sql.insert_new_in_tx(row)
     return row
 
 
@@ -112,11 +111,13 @@ def append_all_in_tx(
     """
     refuse_repeat_in_tx(actor=actor)
     subjects = {object_id: f"{kind}:{object_id}" for object_id in after}
-    chains = AuditRow.objects.filter(subject__in=subjects.values()).order_by("sequence")
-    last = {
-        subject: (sequence, sha256)
-        for subject, sequence, sha256 in chains.values_list("subject", "sequence", "sha256")
-    }
+    chains = sql.values(
+        AuditRow,
+        ("subject", "sequence", "sha256"),
+        {"subject": list(subjects.values())},
+        more="ORDER BY sequence",
+    )
+    last = {subject: (sequence, sha256) for subject, sequence, sha256 in chains}
     now = clock.db_now()
     rows: list[AuditRow] = []
     for object_id, subject in subjects.items():
@@ -138,10 +139,7 @@ def append_all_in_tx(
         )
         row.sha256 = digest(row)
         rows.append(row)
-    try:
-        AuditRow.objects.bulk_create(rows)
-    except IntegrityError as error:
-        raise RetryTransaction("an audit chain met another append") from error
+    sql.insert_new_rows_in_tx(rows)
 
 
 @reading

@@ -12,15 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import OuterRef, Subquery
-
-from kernel import clock, schema
+from kernel import clock, schema, sql
 from kernel.conf import conf
 from kernel.delivery.lookup import message_id_of
 from kernel.errors import RetryTransaction, Unavailable
 from kernel.models import Destination, Notification
 from kernel.states import NotificationState
 from kernel.transactions import reading, requires_transaction, transaction
+
+# One step into one index per destination; EXISTS would become a list of all that is due.
+HAS_DUE = (
+    "AND (SELECT n.id FROM bz_notifications n WHERE n.destination_id = bz_destinations.id"
+    " AND n.state = %s AND n.due_at <= %s ORDER BY n.due_at, n.id LIMIT 1) IS NOT NULL"
+)
+TAKE = (
+    "UPDATE bz_notifications SET state = %s, owner = %s, fence_token = %s, lease_expires_at = %s,"
+    " updated_at = %s WHERE id IN ({marks}) AND state = %s"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,65 +101,74 @@ def _places(*, busy: Mapping[str, int]) -> list[_Place]:
     """
     now = clock.db_now()
     slots = conf.destination_slots_count_max
-    due = Notification.objects.filter(state=NotificationState.QUEUED, due_at__lte=now)
-    # One step into one index per destination; EXISTS would become a list of all that is due.
-    head = due.filter(destination_id=OuterRef("id")).order_by("due_at", "id").values("id")[:1]
-    rows = Destination.objects.alias(head=Subquery(head)).filter(head__isnull=False)
-    columns = rows.filter(active=True).values_list(
-        "id", "secret_env", "allow_private", "closed_until_at"
-    )
     found = []
-    for row_id, secret_env, allow_private, closed_until_at in columns:
+    for row_id, secret_env, allow_private, closed_until_at in sql.values(
+        Destination,
+        ("id", "secret_env", "allow_private", "closed_until_at"),
+        {"active": True},
+        more=HAS_DUE,
+        parameters=[NotificationState.QUEUED, now],
+    ):
         free = slots - busy.get(row_id, 0)
         if closed_until_at is not None:
             free = 1 if closed_until_at <= now and not busy.get(row_id) else 0
         if free > 0:
             found.append(_Place(row_id, free, secret_env, allow_private, closed_until_at))
-    if (free := slots - busy.get("", 0)) > 0 and due.filter(destination_id="").exists():
+    if (free := slots - busy.get("", 0)) > 0 and _due_in(
+        destination_id="", now=now, limit=1, columns=("id",)
+    ):
         found.append(_Place("", free))
     return sorted(found, key=lambda place: (busy.get(place.destination_id, 0), random.random()))
 
 
+def _due_in(
+    *, destination_id: str, now: datetime, limit: int, columns: tuple[str, ...] = (), lock: str = ""
+) -> list[Notification]:
+    """The oldest due ones of a destination: one index serves filter and order."""
+    return sql.rows(
+        Notification,
+        {"destination_id": destination_id, "state": NotificationState.QUEUED},
+        more="AND due_at <= %s ORDER BY due_at, id LIMIT %s",
+        parameters=[now, limit],
+        columns=columns,
+        lock=lock,
+    )
+
+
 @transaction
 def _claim(*, owner: str, limit: int, places: list[_Place]) -> list[Claimed]:
-    taken: list[Claimed] = []
     now = clock.db_now()
+    picked: list[tuple[Notification, _Place]] = []
     share = max(1, limit // len(places))  # a few of each, not all slots of the first ones
     for place in places:
-        if len(taken) >= limit:
+        if len(picked) >= limit:
             break
-        free = min(place.free, share, limit - len(taken))
-        taken += _take_in_tx(place, owner=owner, limit=free, now=now)
-    return taken
+        free = min(place.free, share, limit - len(picked))
+        picked += [(row, place) for row in _pick_in_tx(place, limit=free, now=now)]
+    if not picked:
+        return []
+    token = os.urandom(16).hex()
+    lease = now + timedelta(seconds=conf.notification_lease_seconds)
+    taken = sql.execute_in_tx(
+        TAKE.format(marks=sql.marks(len(picked))),
+        [
+            *(NotificationState.SENDING, owner, token, lease, now),
+            *(row.id for row, _ in picked),
+            NotificationState.QUEUED,
+        ],
+    )
+    if taken != len(picked):
+        raise RetryTransaction("a candidate was taken meanwhile")
+    return [_claimed(row, place, owner=owner, token=token, now=now) for row, place in picked]
 
 
 @requires_transaction
-def _take_in_tx(place: _Place, *, owner: str, limit: int, now: datetime) -> list[Claimed]:
-    # One index serves filter and order: only what is taken is locked, the others are skipped.
-    rows = list(
-        Notification.objects.select_for_update(skip_locked=True)
-        .filter(
-            destination_id=place.destination_id,
-            state=NotificationState.QUEUED,
-            due_at__lte=now,
-        )
-        .order_by("due_at", "id")[:limit]
-    )
-    if not rows or (place.probe_at is not None and not _take_probe_in_tx(place, now=now)):
+def _pick_in_tx(place: _Place, *, limit: int, now: datetime) -> list[Notification]:
+    """Candidates, locked: what others hold is skipped, not waited for; the update decides."""
+    rows = _due_in(destination_id=place.destination_id, now=now, limit=limit, lock=sql.SKIP)
+    if rows and place.probe_at is not None and not _take_probe_in_tx(place, now=now):
         return []
-    token = os.urandom(16).hex()
-    taken = Notification.objects.filter(
-        id__in=[row.id for row in rows], state=NotificationState.QUEUED
-    ).update(
-        state=NotificationState.SENDING,
-        owner=owner,
-        fence_token=token,
-        lease_expires_at=now + timedelta(seconds=conf.notification_lease_seconds),
-        updated_at=now,
-    )
-    if taken != len(rows):
-        raise RetryTransaction("a candidate was taken meanwhile")
-    return [_claimed(row, place, owner=owner, token=token, now=now) for row in rows]
+    return rows
 
 
 @requires_transaction

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from kernel import clock, outbox, schema
+from kernel import clock, outbox, schema, sql
 from kernel.conf import conf
 from kernel.delivery import dead_letters, schedule
 from kernel.delivery.claims import Claimed
@@ -20,7 +20,7 @@ from kernel.delivery.dead_letters import EXECUTOR, NATIVE, kept_text
 from kernel.errors import LostRace, Unavailable
 from kernel.models import DeliveryAttempt, Destination, Notification
 from kernel.states import NOTIFICATION, Delivery, NotificationState
-from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
+from kernel.transactions import reading, requires_transaction, transaction
 
 OUTCOMES = frozenset({Delivery.DELIVERED, Delivery.REFUSED, Delivery.NOT_SENT, Delivery.UNKNOWN})
 CIRCUIT_OPEN = "circuit_open"
@@ -92,9 +92,10 @@ def _record(*, items: Sequence[Report], missing: str) -> list[Recorded | Excepti
 @requires_transaction
 def _record_one_in_tx(item: Report, *, missing: str) -> Recorded | Exception:
     claimed = item.claimed
-    row = Notification.objects.select_for_update().filter(id=claimed.id).first()
-    if row is None or row.fence_token != claimed.fence_token:
+    found = sql.rows(Notification, {"id": claimed.id}, lock=sql.WAIT)
+    if not found or found[0].fence_token != claimed.fence_token:
         return _lost_lease(claimed.id)
+    (row,) = found
     if row.state != NotificationState.SENDING:  # this very claim has recorded it before
         return Recorded(row.state, row.due_at)
     attempt = Attempt(
@@ -156,13 +157,17 @@ def _is_over(attempt: Attempt) -> bool:
 def _move_in_tx(row: Notification, *, source: str, at: datetime, **values: Any) -> None:
     """Compare-and-set from `source`, under the token that the row was read with."""
     assert source in NOTIFICATION.moves_to(values["state"]), "states.py allows this move"
-    same = Notification.objects.filter(id=row.id, state=source, fence_token=row.fence_token)
-    moved = same.update(
-        attempts=row.attempts,
-        unknown_attempts=row.unknown_attempts,
-        error_text=row.error_text,
-        updated_at=at,
-        **values,
+    moved = sql.update_where_in_tx(
+        Notification,
+        {
+            "attempts": row.attempts,
+            "unknown_attempts": row.unknown_attempts,
+            "error_text": row.error_text,
+            "updated_at": at,
+            **values,
+        },
+        "id = %s AND state = %s AND fence_token = %s",
+        [row.id, source, row.fence_token],
     )
     if moved != 1:
         raise _lost_lease(row.id)
@@ -172,7 +177,7 @@ def _move_in_tx(row: Notification, *, source: str, at: datetime, **values: Any) 
 def _write_attempt_in_tx(
     row: Notification, attempt: Attempt, *, ended_at: datetime, next_due_at: datetime | None
 ) -> None:
-    insert_new_in_tx(
+    sql.insert_new_in_tx(
         DeliveryAttempt(
             notification_id=row.id,
             number=attempt.number,
@@ -193,12 +198,14 @@ def _forget_failures_in_tx(row: Notification, *, was_probe: bool) -> None:
 
     Most deliveries write nothing here: the destination is shared by all of its messages.
     """
-    same = Destination.objects.filter(id=row.destination_id)
-    seen = same.values_list("failures", "closed_until_at").first()
-    if seen is None or seen == (0, None):
+    seen = sql.rows(
+        Destination, {"id": row.destination_id}, columns=("failures", "closed_until_at")
+    )
+    if not seen or (seen[0].failures, seen[0].closed_until_at) == (0, None):
         return
+    same = Destination.objects.filter(id=row.destination_id)
     now = clock.db_now()
-    if was_probe or seen[0] >= conf.destination_failures_count_max:
+    if was_probe or seen[0].failures >= conf.destination_failures_count_max:
         same.update(failures=0, closed_until_at=None, updated_at=now)
     else:  # a person closed it; a message that was on its way does not open it
         same.update(failures=0, updated_at=now)

@@ -196,7 +196,7 @@ class Run(Claim):
         calls = await self._calls(step)
         if not calls:
             await self._between_steps()
-            await self.sure(
+            calls = await self.sure(
                 propose,
                 store=self.parts.store,
                 fence=self.fence,
@@ -204,7 +204,6 @@ class Run(Claim):
                 calls=answer.calls,
                 tool_ids=self.plan.tool_ids,
             )
-            calls = await self._calls(step)
         while any(call.state == CallState.PROPOSED for call in calls):
             ask = [
                 call.id
@@ -244,7 +243,8 @@ class Run(Claim):
         return permit.reason == journal.ASK
 
     async def _begin(self, call_id: str) -> journal.Permit | journal.Held:
-        values = {"store": self.parts.store, "fence": self.fence, "call_id": call_id}
+        values: dict[str, Any] = {"store": self.parts.store, "fence": self.fence}
+        values |= {"call_id": call_id, "route_id": self.job.route_id}
         try:
             return await self.parts.database.in_tx(journal.begin_call, **values)
         except CommitOutcomeUnknown:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from kernel import clock
+from kernel import clock, sql
 from kernel.errors import LostRace, NotFound
 from kernel.models import Tool, ToolCall
 from kernel.states import TOOL_CALL, CallState
@@ -21,7 +21,7 @@ def id_of(*, job_id: str, step: int, index: int) -> str:
 @reading
 def calls_of_step(*, job_id: str, step: int) -> list[ToolCall]:
     """The calls of one step, in the model's order."""
-    return _in_order(ToolCall.objects.filter(job_id=job_id, step=step))
+    return _in_order(sql.rows(ToolCall, {"job_id": job_id, "step": step}))
 
 
 @reading
@@ -58,10 +58,10 @@ def is_plain_read(call: ToolCall, tool: Tool | None) -> bool:
 @requires_transaction
 def locked_in_tx(call_id: str) -> ToolCall:
     """The call's row, locked. NotFound."""
-    row = ToolCall.objects.select_for_update().filter(id=call_id).first()
-    if row is None:
+    found = sql.rows(ToolCall, {"id": call_id}, lock=sql.WAIT)
+    if not found:
         raise NotFound(f"no tool call {call_id}")
-    return row
+    return found[0]
 
 
 @requires_transaction
@@ -71,8 +71,11 @@ def move_in_tx(row: ToolCall, state: str, *, by: str, **values: object) -> None:
     ended = state in (CallState.DONE, CallState.FAILED)
     moved = 0
     if row.state in TOOL_CALL.moves_to(state, by=by):
-        moved = ToolCall.objects.filter(id=row.id, state=row.state).update(
-            state=state, finished_at=now if ended else None, updated_at=now, **values
+        moved = sql.update_where_in_tx(
+            ToolCall,
+            {"state": state, "finished_at": now if ended else None, "updated_at": now, **values},
+            "id = %s AND state = %s",
+            [row.id, row.state],
         )
     if moved != 1:
         raise LostRace(f"call {row.id} is {row.state} now", state=row.state)

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from datetime import timedelta
 
-from kernel import audit, clock
+from kernel import audit, clock, sql
 from kernel.approvals.arguments import Canonical
 from kernel.approvals.requests import (
     cancel_in_tx,
@@ -59,17 +59,23 @@ class Held:
 
 
 def begin_call(
-    *, store: RuntimeStateStore, fence: Fence, call_id: str, confirm: bool = False
+    *,
+    store: RuntimeStateStore,
+    fence: Fence,
+    call_id: str,
+    confirm: bool = False,
+    route_id: str | None = None,
 ) -> Permit | Held:
     """proposed -> dispatching, if nothing speaks against it now; uses the grant (C5, C12, D3).
 
     `confirm`: the commit of this very claim was not acknowledged; what it wrote is its own. A call
-    that may never be sent again is failed here (Held `failed`). LostRace `lost_lease`.
+    that may never be sent again is failed here (Held `failed`). `route_id` is the job's, for good;
+    it is looked up where the caller does not know it. LostRace `lost_lease`.
     """
-    route_id = store.get(job_id=fence.job_id).route_id
+    name = store.get(job_id=fence.job_id).route_id if route_id is None else route_id
 
     def act() -> Permit | Held:
-        return begin_in_tx(call_id=call_id, route_id=route_id, confirm=confirm)
+        return begin_in_tx(call_id=call_id, route_id=name, confirm=confirm)
 
     return store.guard(fence=fence, act=act)
 
@@ -78,7 +84,7 @@ def begin_call(
 def begin_in_tx(*, call_id: str, route_id: str = "", confirm: bool = False) -> Permit | Held:
     """The same without a fence; `route_id` '' = no route, as for direct invocations (C9)."""
     row = locked_in_tx(call_id)
-    tool = Tool.objects.filter(id=row.tool).first()
+    tool = next(iter(sql.rows(Tool, {"id": row.tool})), None)
     if row.state == CallState.DISPATCHING and confirm and tool is not None:
         return _permit(row, tool)
     if row.state != CallState.PROPOSED:
@@ -87,7 +93,7 @@ def begin_in_tx(*, call_id: str, route_id: str = "", confirm: bool = False) -> P
     if pause is not None:
         return Held(PAUSED, f"{pause.scope} is paused: {pause.reason}")
     if route_id:
-        route = Route.objects.filter(id=route_id).first()
+        route = next(iter(sql.rows(Route, {"id": route_id})), None)
         if route is None or not route.active:
             return Held(ROUTE_STOPPED, f"the route {route_id} is not in use any more")
         if row.tool not in json.loads(route.tools_text):
@@ -104,14 +110,19 @@ def begin_in_tx(*, call_id: str, route_id: str = "", confirm: bool = False) -> P
         )
     if row.approval_id and (held := _used_grant(row, tool, judged.canonical)):
         return held
-    moved = ToolCall.objects.filter(id=row.id, state=CallState.PROPOSED).update(
-        state=CallState.DISPATCHING,
-        tool_version=tool.version,
-        arguments_text=judged.canonical.text,
-        arguments_sha256=judged.canonical.sha256,
-        error_code="",  # of an earlier try that sent nothing
-        note="",
-        updated_at=clock.db_now(),
+    moved = sql.update_where_in_tx(
+        ToolCall,
+        {
+            "state": CallState.DISPATCHING,
+            "tool_version": tool.version,
+            "arguments_text": judged.canonical.text,
+            "arguments_sha256": judged.canonical.sha256,
+            "error_code": "",  # of an earlier try that sent nothing
+            "note": "",
+            "updated_at": clock.db_now(),
+        },
+        "id = %s AND state = %s",
+        [row.id, CallState.PROPOSED],
     )
     if moved != 1:
         raise LostRace(f"call {call_id} changed meanwhile")

@@ -4,8 +4,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from kernel import clock
+from kernel import clock, sql
 from kernel.approvals.arguments import Canonical, effect_sentence, final_arguments
 from kernel.approvals.policy import APPROVAL, FORBIDDEN, decide_policy
 from kernel.approvals.requests import Question, open_in_tx, replace_in_tx
@@ -13,7 +14,7 @@ from kernel.conf import conf
 from kernel.errors import Conflict, InvalidInput
 from kernel.http import view_utf8
 from kernel.ids import is_id
-from kernel.jobs.calls import id_of, locked_in_tx
+from kernel.jobs.calls import calls_of_step, id_of, locked_in_tx
 from kernel.jobs.conversation import ModelCall
 from kernel.models import Approval, Route, Tool, ToolCall
 from kernel.state import Fence, JobRecord, RuntimeStateStore
@@ -62,13 +63,13 @@ def propose(
     step: int,
     calls: Sequence[ModelCall],
     tool_ids: Sequence[str],
-) -> None:
-    """Write down what the model wants in one step, once. LostRace `lost_lease`.
+) -> list[ToolCall]:
+    """Write down what the model wants in one step, once; returns it. LostRace `lost_lease`.
 
     A call of another tool, with arguments that do not fit, or forbidden by its policy is written as
     failed at once: the model sees why.
     """
-    store.guard(
+    return store.guard(
         fence=fence,
         act=lambda: propose_in_tx(job_id=fence.job_id, step=step, calls=calls, tool_ids=tool_ids),
     )
@@ -77,22 +78,27 @@ def propose(
 @requires_transaction
 def propose_in_tx(
     *, job_id: str, step: int, calls: Sequence[ModelCall], tool_ids: Sequence[str]
-) -> None:
+) -> list[ToolCall]:
     """The same for `job_id`, or an invocation's id in its place; a repeat changes nothing."""
-    if ToolCall.objects.filter(job_id=job_id, step=step).exists():
-        return
-    tools = {tool.id: tool for tool in Tool.objects.filter(id__in=tool_ids)}
-    ToolCall.objects.bulk_create(
-        _row(call, tool=tools.get(call.name), job_id=job_id, step=step, index=index)
-        for index, call in enumerate(calls)
-    )
-
-
-def _row(call: ModelCall, *, tool: Tool | None, job_id: str, step: int, index: int) -> ToolCall:
-    judged = judge(tool=tool, given_text=call.arguments_text)
-    call_id = id_of(job_id=job_id, step=step, index=index)
-    text, sha256 = _arguments_of(judged, call.arguments_text)
+    if found := calls_of_step(job_id=job_id, step=step):
+        return found
+    tools = {tool.id: tool for tool in sql.rows(Tool, {"id": tool_ids})}
     now = clock.db_now()
+    new = [
+        _row(call, tool=tools.get(call.name), call_id=call_id, job_id=job_id, step=step, now=now)
+        for index, call in enumerate(calls)
+        for call_id in [id_of(job_id=job_id, step=step, index=index)]
+    ]
+    if new:
+        sql.insert_new_rows_in_tx(new)
+    return new
+
+
+def _row(
+    call: ModelCall, *, tool: Tool | None, call_id: str, job_id: str, step: int, now: datetime
+) -> ToolCall:
+    judged = judge(tool=tool, given_text=call.arguments_text)
+    text, sha256 = _arguments_of(judged, call.arguments_text)
     return ToolCall(
         id=call_id,
         job_id=job_id,

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
+from kernel import sql
 from kernel.ids import RESERVED_PREFIX, new_id
 from kernel.models import AuditRow, Request, Route, Tool
 from kernel.states import Billing, Result
@@ -41,11 +42,12 @@ def operation_id(*, job_id: str, step: int) -> str:
 @reading
 def plan_of(*, route_id: str) -> Plan | None:
     """The job's route and tools now; None without such a route."""
-    route = Route.objects.filter(id=route_id).first()
-    if route is None:
+    found = sql.rows(Route, {"id": route_id})
+    if not found:
         return None
+    (route,) = found
     ids = json.loads(route.tools_text)
-    known = {tool.id: tool for tool in Tool.objects.filter(id__in=ids, active=True)}
+    known = {tool.id: tool for tool in sql.rows(Tool, {"id": ids}) if tool.active}
     return Plan(route, tuple(ids), tuple(known[name] for name in ids if name in known))
 
 
@@ -53,7 +55,8 @@ def plan_of(*, route_id: str) -> Plan | None:
 def request_of_step(*, account_id: str, job_id: str, step: int) -> Request | None:
     """The request of one step, None before it is admitted."""
     name = operation_id(job_id=job_id, step=step)
-    return Request.objects.filter(account_id=account_id, operation_id=name).first()
+    found = sql.rows(Request, {"account_id": account_id, "operation_id": name})
+    return found[0] if found else None
 
 
 @reading

@@ -112,7 +112,7 @@ def claim(*, owner: str, target: str, limit: int, account_id: str = "") -> list[
 
 @transaction
 def _claim(*, owner: str, target: str, limit: int, account_id: str) -> list[JobRecord]:
-    scopes = [row.scope for row in sql.rows(Pause, {}, columns=("scope",))]
+    scopes = [scope for (scope,) in sql.values(Pause, ("scope",), {})]
     if GLOBAL in scopes or limit < 1:
         return []
     now = clock.db_now()
@@ -124,17 +124,17 @@ def _claim(*, owner: str, target: str, limit: int, account_id: str) -> list[JobR
         where["id"] = _oldest_of_open_routes(due, scopes=scopes, limit=limit)
     # Ids only: they come from the index alone. Other claimers' candidates are skipped, not waited
     # for; the update decides.
-    picked = sql.rows(
+    picked = sql.values(
         Job,
+        ("id",),
         where,
         more="AND due_at <= %s ORDER BY due_at, id LIMIT %s",
         parameters=[now, limit],
-        columns=("id",),
         lock=sql.SKIP,
     )
     if not picked:
         return []
-    ids = [row.id for row in picked]
+    ids = [job_id for (job_id,) in picked]
     lease = now + timedelta(seconds=conf.job_lease_seconds)
     taken = sql.execute_in_tx(
         TAKE.format(marks=sql.marks(len(ids))),

@@ -212,7 +212,7 @@ def test_candidates_are_picked_by_one_index_without_sorting(many: None) -> None:
 
 
 def test_looking_for_something_due_never_lists_all_that_is_due(many: None) -> None:
-    _, inner = plans("FROM `bz_destinations`")
+    _, inner = plans("FROM bz_destinations")
     assert inner["select_type"] == "DEPENDENT SUBQUERY", inner
     assert inner["key"] == "bz_notification_dest", inner
     assert "filesort" not in (inner["Extra"] or ""), inner

@@ -217,7 +217,7 @@ def _called(scene: "Scene", times: int) -> Iterator[str]:
 JOBS = (
     Flow(
         "job that asks",
-        1,
+        22,
         prepare=with_asking_tool,
         act=submit,
         again=submit,
@@ -226,7 +226,7 @@ JOBS = (
     ),
     Flow(
         "job that calls its tool",
-        1,
+        38,
         prepare=with_plain_tool,
         act=submit,
         again=submit,
@@ -235,7 +235,7 @@ JOBS = (
     ),
     Flow(
         "approved",
-        1,
+        31,
         prepare=with_a_question,
         said_before=(WANTS,),
         act=approve,
@@ -244,7 +244,7 @@ JOBS = (
     ),
     Flow(
         "denied",
-        1,
+        9,
         prepare=with_a_question,
         said_before=(WANTS,),
         act=deny,
@@ -253,7 +253,7 @@ JOBS = (
     ),
     Flow(
         "continued by maintenance",
-        1,
+        30,
         prepare=with_a_decision,
         said_before=(WANTS,),
         act=carry_through,
@@ -262,7 +262,7 @@ JOBS = (
     ),
     Flow(
         "uncertain call resolved",
-        1,
+        18,
         prepare=with_an_uncertain_call,
         said_before=(WANTS, UNSURE),
         act=resolve,

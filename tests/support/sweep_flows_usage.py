@@ -268,7 +268,7 @@ USAGE = (
     Flow("cancelled", 6, prepare=prepare_account, act=cancel, again=cancel, check=is_cancelled),
     Flow(
         "cancelled while it ran",
-        10,
+        16,
         prepare=prepare_account,
         act=cancel_running,
         again=cancel_running_again,
@@ -277,7 +277,7 @@ USAGE = (
     ),
     Flow(
         "read again",
-        6,
+        12,
         prepare=prepared(lambda: lives.settled(OP), left_by_a_dead_owner),
         act=read_again,
         again=read_again,

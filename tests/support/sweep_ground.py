@@ -53,6 +53,7 @@ class SqliteGround:
         self._file = directory / f"{name}.sqlite3"
         self._kept = directory / f"{name}.kept.sqlite3"
         self.url = f"sqlite:///{self._file}"
+        self._remove()
         shutil.copyfile(migrated, self._file)
 
     def keep(self) -> None:

@@ -157,9 +157,7 @@ class Scene:
         else:
             process.wait_ended()
             assert process.stood_at == boundary, f"it never came to {boundary}"
-        assert process.was_killed
-        self._record.kills += 1
-        self._saw(process)
+        self._died(process)
         self._replace()
         return self._end(f"SIGKILL {boundary}")
 
@@ -173,6 +171,7 @@ class Scene:
         process.wait_ended()
         self._saw(process)
         assert rule.fired_count == 1, f"{fault} at {boundary} never fired"
+        self._record.fired += 1
         rule.release()
         self._replace()
         self._let_go(rule)
@@ -185,9 +184,7 @@ class Scene:
         process = self._process(RUN, marks=boundary, proxied=True)
         rule.wait_fired(WAIT_SECONDS)
         process.kill()
-        assert process.was_killed
-        self._record.kills += 1
-        self._saw(process)
+        self._died(process)
         first = self._process(REPLACE)
         while first.listen() and not self.ground.waits_for_a_lock():
             pass
@@ -241,7 +238,10 @@ class Scene:
         self._witnesses.set_back(self.flow.says, hangs=hangs)
         self.answers.clear()
         self.identities.clear()
-        self.window = boundary.name if boundary is not None else ""
+        self.window = ""
+        if boundary is not None:
+            self.window = boundary.name
+            self._record.planned += 1
 
     def _process(self, part: str, *, proxied: bool = False, **how: Any) -> SweepProcess:
         url = self.ground.url
@@ -270,6 +270,13 @@ class Scene:
         rule.disarm()
         self._proxy.cut()
 
+    def _died(self, process: SweepProcess) -> None:
+        """SIGKILL is what it died of."""
+        assert process.was_killed
+        self._record.kills += 1
+        self._record.fired += 1
+        self._saw(process)
+
     def _saw(self, process: SweepProcess) -> None:
         for operation, answer in process.answers:
             self.answers.append((operation, answer))
@@ -282,7 +289,5 @@ class Scene:
     def _end(self, what: str) -> list[str]:
         broken = [f"{self.flow.name}, {what}: {one}" for one in self.broken()]
         self._record.cases += 1
-        self._record.planned += 1
-        self._record.fired += 1
         self._record.violations += broken
         return broken

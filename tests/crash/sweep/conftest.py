@@ -1,5 +1,6 @@
 """The ground and the witnesses of the sweep: made once per run, set back between two cases."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from tests.conftest import DATABASE
 from tests.support.faults import FaultRecord
 from tests.support.mysql_proxy import MysqlProxy
 from tests.support.provider import ProviderProcess
@@ -52,7 +54,11 @@ def witnesses(
 
 
 @pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def migrated(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Path]:
+    """A migrated SQLite file, copied for each flow."""
+    request.config.stash.setdefault(DATABASE, f"SQLite {sqlite3.sqlite_version}")
     with migrated_file(tmp_path_factory.mktemp("sweep")) as path:
         yield path
 

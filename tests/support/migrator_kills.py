@@ -1,6 +1,7 @@
 """A process that runs db_init again and again and kills each run after its next DDL statement.
 
 python -m tests.support.migrator_kills      the database is in the environment of the tests
+python -m tests.support.migrator_kills 6    only every sixth statement
 
 Each run is a forked child that ends itself with a real SIGKILL. A run that left nothing new behind
 (its statement only walked over what was there) lets the next one go one statement further; on
@@ -95,7 +96,7 @@ def further(statements: int) -> int:
     return statements * 4 if connection.vendor == "sqlite" else statements + 1
 
 
-def main() -> int:
+def main(stride: int = 1) -> int:
     django.setup()
     loader = MigrationLoader(None)
     assert loader.project_state().apps  # imported and rendered once, for all children
@@ -103,13 +104,13 @@ def main() -> int:
     kernels = {pair for pair in known if pair[0] == "kernel"}
     started = time.monotonic()
     kills = boundaries = 0
-    budget, before = 1, marks()
+    budget, before = stride, marks()
     while os.WIFSIGNALED(status := child(budget)):
         kills += 1
         after = marks()
         boundaries += after != before
-        stride = OTHERS_STRIDE if kernels <= after[1] else 1
-        budget = stride if after != before else further(budget)
+        step = OTHERS_STRIDE * stride if kernels <= after[1] else stride
+        budget = step if after != before else further(budget)
         before = after
     found = {"kills": kills, "boundaries": boundaries, "seconds": time.monotonic() - started}
     print(json.dumps(found))
@@ -117,4 +118,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*map(int, sys.argv[1:])))

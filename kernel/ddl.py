@@ -10,20 +10,19 @@ from typing import Any
 from django.db import migrations, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
+from kernel.tables import columns_of, indexes_of
+
 
 def _tables(editor: BaseDatabaseSchemaEditor) -> set[str]:
     return set(editor.connection.introspection.table_names())
 
 
 def _columns(editor: BaseDatabaseSchemaEditor, table: str) -> set[str]:
-    with editor.connection.cursor() as cursor:
-        description = editor.connection.introspection.get_table_description(cursor, table)
-    return {column.name for column in description}
+    return columns_of(editor.connection).get(table, set())
 
 
-def _constraints(editor: BaseDatabaseSchemaEditor, table: str) -> set[str]:
-    with editor.connection.cursor() as cursor:
-        return set(editor.connection.introspection.get_constraints(cursor, table))
+def _indexes(editor: BaseDatabaseSchemaEditor, table: str) -> set[str]:
+    return indexes_of(editor.connection).get(table, set())
 
 
 class CreateTable(migrations.CreateModel):
@@ -44,7 +43,7 @@ class CreateIndex(migrations.AddIndex):
         self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
     ) -> None:
         table = to_state.apps.get_model(app_label, self.model_name)._meta.db_table
-        if self.index.name not in _constraints(schema_editor, table):
+        if self.index.name not in _indexes(schema_editor, table):
             super().database_forwards(app_label, schema_editor, from_state, to_state)
 
 
@@ -123,7 +122,7 @@ class AddPlainIndex(migrations.operations.base.Operation):
     def database_forwards(
         self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
     ) -> None:
-        if self.name in _constraints(schema_editor, self.table):
+        if self.name in _indexes(schema_editor, self.table):
             return
         quote = schema_editor.quote_name
         columns = ", ".join(quote(each) for each in self.columns)

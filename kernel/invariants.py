@@ -17,6 +17,7 @@ from kernel.delivery.invariants import DELIVERIES
 from kernel.jobs.invariants import JOBS
 from kernel.models import CheckReport
 from kernel.states import MACHINES
+from kernel.tables import columns_of, unique_keys_of
 from kernel.transactions import reading, transaction
 from kernel.usage.invariants import USAGE
 
@@ -35,22 +36,6 @@ UNIQUE_KEYS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("bz_delivery_dlq", ("replay_identity",)),
     ("bz_operation_items", ("operation_id", "object_id")),
 )
-# One question each, in the order of a key's columns: Django's introspection asks table by table,
-# and on SQLite parses each table's text, which takes longer than all invariants together.
-COLUMNS = {
-    "sqlite": "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c"
-    " WHERE t.type = 'table'",
-    "mysql": "SELECT table_name, column_name FROM information_schema.columns"
-    " WHERE table_schema = DATABASE()",
-}
-UNIQUE_COLUMNS = {
-    "sqlite": "SELECT t.name, k.name, c.name"
-    " FROM sqlite_master t, pragma_index_list(t.name) k, pragma_index_info(k.name) c"
-    " WHERE t.type = 'table' AND k.\"unique\" = 1 ORDER BY t.name, k.name, c.seqno",
-    "mysql": "SELECT table_name, index_name, column_name FROM information_schema.statistics"
-    " WHERE table_schema = DATABASE() AND non_unique = 0"
-    " ORDER BY table_name, index_name, seq_in_index",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,34 +103,13 @@ def _unknown_states(limit: int) -> list[Offender]:
 
 
 def _missing_unique_keys(limit: int) -> list[Offender]:
-    columns, keys = _columns_by_table(), _unique_keys()
+    columns, keys = columns_of(connection), unique_keys_of(connection)
     return [
         Offender(table, f"no unique key on ({', '.join(wanted)})")
         for table, wanted in UNIQUE_KEYS
         # Where its migration, or that of its columns, is not applied, nothing is missing (H3).
         if columns.get(table, set()).issuperset(wanted) and (table, wanted) not in keys
     ][:limit]
-
-
-def _columns_by_table() -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for table, column in _rows(COLUMNS[connection.vendor]):
-        found.setdefault(table, set()).add(column)
-    return found
-
-
-def _unique_keys() -> set[tuple[str, tuple[str, ...]]]:
-    """The unique keys of the database: (table, its columns in order)."""
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
-    for table, key, column in _rows(UNIQUE_COLUMNS[connection.vendor]):
-        found[table, key] = (*found.get((table, key), ()), column)
-    return {(table, columns) for (table, _key), columns in found.items()}
-
-
-def _rows(query: str) -> list[tuple[str, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        return list(cursor.fetchall())
 
 
 INVARIANTS: tuple[Invariant, ...] = (

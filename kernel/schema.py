@@ -29,6 +29,7 @@ from kernel import clock
 from kernel.conf import conf
 from kernel.errors import Conflict, Unavailable
 from kernel.models import SchemaStep
+from kernel.tables import columns_of, indexes_of
 from kernel.transactions import reading, transaction
 
 LOCK_NAME = "bailing_db_init"
@@ -199,20 +200,17 @@ def missing_parts() -> list[str]:
     For db_verify: the ledger says that a migration ran, not that nobody dropped something since.
     """
     missing = []
-    with connection.cursor() as cursor:
-        tables = set(connection.introspection.table_names(cursor))
-        for model in apps.get_app_config("kernel").get_models():
-            table = model._meta.db_table
-            if table not in tables:
-                missing.append(f"table {table}")
-                continue
-            described = connection.introspection.get_table_description(cursor, table)
-            columns = {column.name for column in described}
-            keys = set(connection.introspection.get_constraints(cursor, table))
-            fields = [field.column for field in model._meta.concrete_fields]
-            missing += [f"column {table}.{name}" for name in fields if name not in columns]
-            indexes = [index.name for index in model._meta.indexes]
-            missing += [f"index {name} on {table}" for name in indexes if name not in keys]
+    tables, indexes = columns_of(connection), indexes_of(connection)
+    for model in apps.get_app_config("kernel").get_models():
+        table = model._meta.db_table
+        if table not in tables:
+            missing.append(f"table {table}")
+            continue
+        fields = [field.column for field in model._meta.concrete_fields]
+        missing += [f"column {table}.{name}" for name in fields if name not in tables[table]]
+        names = [index.name for index in model._meta.indexes]
+        known = indexes.get(table, set())
+        missing += [f"index {name} on {table}" for name in names if name not in known]
     return missing
 
 

@@ -120,6 +120,7 @@ class Scene:
         self.answers: list[tuple[str, Answer]] = []
         self.identities: dict[str, set[str]] = {}
         self.window = ""  # the name of the boundary at which something happens
+        self.mutant = ""  # seeded into every process from now on; counted apart
         witnesses.set_back(flow.said_before)
         self.facts = self._process(PREPARE).wait_ended().facts
         ground.keep()
@@ -241,7 +242,7 @@ class Scene:
         self.window = ""
         if boundary is not None:
             self.window = boundary.name
-            self._record.planned += 1
+            self._record.planned += not self.mutant
 
     def _process(self, part: str, *, proxied: bool = False, **how: Any) -> SweepProcess:
         url = self.ground.url
@@ -255,6 +256,7 @@ class Scene:
                 flow=self.flow.name,
                 part=part,
                 facts=self.facts,
+                mutant=self.mutant,
                 **how,
             )
         )
@@ -274,7 +276,7 @@ class Scene:
         """SIGKILL is what it died of."""
         assert process.was_killed
         self._record.kills += 1
-        self._record.fired += 1
+        self._record.fired += not self.mutant
         self._saw(process)
 
     def _saw(self, process: SweepProcess) -> None:
@@ -289,5 +291,6 @@ class Scene:
     def _end(self, what: str) -> list[str]:
         broken = [f"{self.flow.name}, {what}: {one}" for one in self.broken()]
         self._record.cases += 1
-        self._record.violations += broken
+        if not self.mutant:
+            self._record.violations += broken
         return broken

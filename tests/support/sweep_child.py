@@ -23,7 +23,7 @@ from console.asgi import create_application
 from kernel.kernel import Kernel
 from tests.support import lives, sweep_clocks
 from tests.support.client import Answer
-from tests.support.kernel_child import become
+from tests.support.kernel_child import become, mutate
 from tests.support.sweep_flows import FLOWS, Flow
 from tests.support.sweep_places import ANSWER, MADE, Boundary, Places
 
@@ -53,6 +53,7 @@ class SweepPlan:
     dies_at: Boundary | None = None
     marks: Boundary | None = None
     read_seconds: int = 30
+    mutant: str = ""
 
 
 class Hand:
@@ -162,6 +163,7 @@ def main(plan: SweepPlan, pipe: Connection) -> None:
     if "read_timeout" in options:
         options["read_timeout"] = plan.read_seconds
     threading.Thread(target=_end_with_the_test, args=[pipe], daemon=True).start()
+    mutate(plan)
     places = Places(dies_at=plan.dies_at, marks=plan.marks, tell=pipe.send)
     FLOWS[plan.flow].arrange()
     places.around_everything()

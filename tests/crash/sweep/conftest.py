@@ -35,7 +35,8 @@ def engines() -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "engine" in metafunc.fixturenames:
+    marks = metafunc.definition.iter_markers("parametrize")
+    if "engine" in metafunc.fixturenames and all(mark.args[0] != "engine" for mark in marks):
         metafunc.parametrize("engine", engines())
 
 

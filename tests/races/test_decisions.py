@@ -22,10 +22,11 @@ from tests.support.desk import Desk
 from tests.support.house import House
 from tests.support.kernel_process import KernelProcess
 from tests.support.person import Person
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.mysql("BAILING_APPROVAL_CONTINUATION_TEST_MYSQL")
 
-APPROVALS, REPEATS = 50, 20
+APPROVALS, REPEATS = sized(10, 50), 20
 PEOPLE, TOKENS, SIGNERS = 4, 6, 6
 SIGNING = {"SHOP_SIGNING": "the secret that the shop signs with"}
 PASSWORD = "a long enough password 1"
@@ -119,7 +120,7 @@ def people(house: House) -> Iterator[list[Callable[[KernelProcess], Person]]]:
 
 
 def _approvals(house: House) -> list[str]:
-    """Fifty jobs that wait, one question each."""
+    """Jobs that wait, one question each."""
     with house.office():
         work_data.tools_and_routes(service_id=lives.SERVICE)
         asked = [
@@ -129,7 +130,7 @@ def _approvals(house: House) -> list[str]:
     return [one.approval_ids[0] for one in asked]
 
 
-@pytest.mark.timeout(400)  # eight hundred requests, a fourth of them to screens
+@pytest.mark.timeout(600)  # in full eight hundred requests, a fourth of them to screens
 def test_of_sixteen_deciders_over_every_door_one_wins_and_the_others_get_its_name(
     house: House, desk: Desk, people: list[Callable[[KernelProcess], Person]]
 ) -> None:

@@ -26,25 +26,6 @@ def _at_once(clients: list[Client], operations: list[str], **fields: object) -> 
         return list(threads.map(post, clients, operations))
 
 
-def test_sixteen_processes_that_post_one_key_at_once_make_one_call_and_agree(house: House) -> None:
-    op = house.operation()
-    clients = [house.client(kernel) for kernel in house.kernels(16)]
-    answers = _at_once(clients, [op] * 16)
-    assert {answer.request_id for answer in answers} == {house.request(op)["id"]}
-    assert sum(answer.status == 200 and not answer.replayed for answer in answers) == 1
-    for answer in answers:
-        # Those that came between the two commits of the first see it admitted, later ones sent.
-        if answer.status != 200:
-            assert (answer.status, answer.code) in [(409, "not_dispatched"), (409, "in_flight")]
-
-    repeats = _at_once(clients, [op] * 16)
-    assert all((repeat.status, repeat.replayed) == (200, True) for repeat in repeats)
-    assert len({repeat.body for repeat in repeats}) == 1
-    assert house.provider.count(op) == 1
-    house.wait_states(op, "complete", "settled")
-    house.verify()
-
-
 def test_eight_processes_at_a_cap_that_has_room_for_one_admit_exactly_one(house: House) -> None:
     """G79, G28: cap 1.00, settled 0.80, eight at once that hold 0.15 each."""
     with house.office():

@@ -1,4 +1,4 @@
-"""Sixteen processes replay one dead letter: one admission, sixteen truthful answers (F5)."""
+"""Processes that meet an admission of one dead letter, its commit or its end: one is made (F5)."""
 
 from collections import Counter
 
@@ -7,11 +7,11 @@ import pytest
 from tests.support.clerk import Clerk
 from tests.support.house import WAIT_SECONDS, House
 from tests.support.post_room import ADMITS, EXECUTOR, NATIVE, PostRoom
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.mysql("BAILING_NOTIFICATION_TEST_MYSQL")
 KINDS = pytest.mark.parametrize("kind", [NATIVE, EXECUTOR])
-PROCESSES = 16
-ROUNDS = 3
+PROCESSES = sized(6, 16)
 
 
 def _clerks(house: House, count: int) -> list[Clerk]:
@@ -33,26 +33,7 @@ def _is_admitted_once(room: PostRoom, kind: str, letter: str, name: str) -> None
 
 
 @KINDS
-def test_sixteen_processes_that_replay_one_dead_letter_at_once_admit_it_once(
-    house: House, room: PostRoom, kind: str
-) -> None:
-    clerks = _clerks(house, PROCESSES)
-    for _ in range(ROUNDS):
-        letter = room.dead_letter(kind)
-        asked = [
-            clerk.ask("replay", dead_letter_id=letter, by=f"person-{number}")
-            for number, clerk in enumerate(clerks)
-        ]
-        told = [each.result(WAIT_SECONDS) for each in asked]
-        states = Counter(state for state, _ in told)
-        assert states == {"queued": 1, "already_queued": PROCESSES - 1}, told
-        (name,) = {name for _, name in told}
-        _is_admitted_once(room, kind, letter, name)
-    house.verify()
-
-
-@KINDS
-def test_fifteen_processes_that_meet_an_admission_before_its_commit_wait_and_find_it(
+def test_processes_that_meet_an_admission_before_its_commit_wait_and_find_it(
     house: House, room: PostRoom, kind: str
 ) -> None:
     letter = room.dead_letter(kind)

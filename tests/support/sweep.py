@@ -46,6 +46,7 @@ GOOD: dict[str, tuple[str, dict[str, Any]]] = {
     RECEIVER: ("raw", {"body": ANSWER}),
 }
 WAIT_SECONDS = 30.0
+LOCK_LOOK_SECONDS = 0.2
 # Where a kill, or a commit that nobody heard of, may leave an outcome unknown.
 WINDOWS = {
     MODEL: frozenset({"dispatch", MODEL, "save_results"}),
@@ -187,7 +188,8 @@ class Scene:
         process.kill()
         self._died(process)
         first = self._process(REPLACE)
-        while first.listen() and not self.ground.waits_for_a_lock():
+        # The server keeps its list of waits for 0.1 s after each look.
+        while first.listen(LOCK_LOOK_SECONDS) and not self.ground.waits_for_a_lock():
             pass
         rule.release()
         assert rule.wait_outcome(WAIT_SECONDS) == "committed"

@@ -28,7 +28,7 @@ class Stops:
     """The places this process stops at: `[name, "before" | "after", nth]` each."""
 
     def __init__(
-        self, places: Iterable[tuple[str, str, int]], *, tell: Callable[[tuple[str, ...]], None]
+        self, places: Iterable[tuple[str, str, int]], *, tell: Callable[[tuple[Any, ...]], None]
     ):
         self._places = {(name, when): nth for name, when, nth in places}
         self._passed: Counter[tuple[str, str]] = Counter()

@@ -23,7 +23,7 @@ from console.asgi import create_application
 from kernel.kernel import Kernel
 from tests.support import lives, sweep_clocks
 from tests.support.client import Answer
-from tests.support.kernel_child import become, mutate
+from tests.support.kernel_child import Plan, become, mutate
 from tests.support.sweep_flows import FLOWS, Flow
 from tests.support.sweep_places import ANSWER, MADE, Boundary, Places
 
@@ -42,18 +42,15 @@ LOOK_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
-class SweepPlan:
-    """What a process of the sweep is to do: a flow, a part of it, and where it ends."""
+class SweepPlan(Plan):
+    """What a process of the sweep is to do: a part of a flow, and where something happens to it."""
 
-    database_url: str
-    environment: dict[str, str]
-    flow: str
-    part: str
+    flow: str = ""
+    part: str = RUN
     facts: dict[str, Any] = field(default_factory=dict)
     dies_at: Boundary | None = None
     marks: Boundary | None = None
     read_seconds: int = 30
-    mutant: str = ""
 
 
 class Hand:

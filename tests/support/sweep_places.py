@@ -94,7 +94,7 @@ class Places(Stops):
             self.at(MODEL, OPENED)
             return stream(flight, **head)
 
-        Flight.stream = opened
+        setattr(Flight, "stream", opened)  # noqa: B010  - a method of somebody else
 
     def _around(self, owner: Any, attribute: str, name: str) -> None:
         real = getattr(owner, attribute)

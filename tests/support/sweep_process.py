@@ -38,7 +38,8 @@ class SweepProcess:
         self._process.start()
         child_pipe.close()
         assert self._process.pid is not None
-        self._identity = identity_of(self._process.pid)
+        self._pid = self._process.pid
+        self._identity = identity_of(self._pid)
 
     def listen(self, seconds: float = LOOK_SECONDS) -> bool:
         """Hear what it says within that time; whether it can still say something."""
@@ -64,8 +65,8 @@ class SweepProcess:
 
     def kill(self) -> None:
         """SIGKILL, if it is still ours to kill."""
-        if self._process.is_alive() and identity_of(self._process.pid) == self._identity:
-            os.kill(self._process.pid, signal.SIGKILL)
+        if self._process.is_alive() and identity_of(self._pid) == self._identity:
+            os.kill(self._pid, signal.SIGKILL)
         self._process.join(END_SECONDS_MAX)
         while self.listen(0.0):
             pass

@@ -1,7 +1,7 @@
 """Which cases of a flow are run: all of them in full size, a fixed spread every day.
 
 Every day each flow has its dry run, which counts the boundaries. Then one boundary is killed on
-SQLite, another one on the server, and there one commit meets one of the faults: of each flow others,
+SQLite, another one on the server, and there one commit meets one of the faults: each time others,
 so that the flows together reach the beginning, the middle and the end, and every fault.
 """
 

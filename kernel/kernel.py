@@ -15,6 +15,7 @@ from kernel.approvals.decisions import Decision, expire_page
 from kernel.audit.export import AuditCopy, copy_from_environment
 from kernel.conf import conf
 from kernel.delivery.channels import channels_of
+from kernel.delivery.destinations import refuse_executors
 from kernel.delivery.dispatcher import Dispatcher
 from kernel.delivery.recovery import reclaim_page
 from kernel.errors import Unavailable
@@ -29,6 +30,7 @@ from kernel.runtime import Background, Database, Pass
 from kernel.runtime.background import PRODUCERS
 from kernel.runtime.maintenance import PageReport, Progress
 from kernel.state import DatabaseStore, JobRecord, RuntimeStateStore
+from kernel.state.protocol import ENSURE_REPLAY
 from kernel.transactions import transaction
 from kernel.usage.gateway import Gateway
 from kernel.usage.recovery import expire_leases
@@ -87,7 +89,8 @@ class Kernel:
         """Check the schema, start the database threads and the passes. Never migrates (H2).
 
         Raises Unavailable when the schema does not fit, naming db_init, and after close began (G1).
-        Where only 0066 or 0067 is absent, the paths that need them are unavailable (H3).
+        Where only 0066 or 0067 is absent, the paths that need them are unavailable (H3). So it is
+        with a store without the jobs of the database while a destination needs an executor (M1).
         """
         if self._closing:
             raise Unavailable("This kernel is closing; make a new one.", code="closing")
@@ -202,6 +205,8 @@ class Kernel:
                 code="schema_not_ready",
                 next_action=found.way_out,
             )
+        if ENSURE_REPLAY not in self.store.capabilities:
+            await self.database.in_tx(refuse_executors)
         if found.missing:
             log.warning("some paths are unavailable until db_init applies %s", found.missing)
 

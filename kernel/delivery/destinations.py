@@ -13,7 +13,7 @@ from typing import Any
 
 from kernel import audit, clock, outbox, schema
 from kernel.delivery.fields import checked_fields
-from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
+from kernel.errors import Conflict, InvalidInput, LostRace, NotFound, Unavailable
 from kernel.ids import check_id, check_text, new_id
 from kernel.models import Account, Destination
 from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
@@ -161,6 +161,25 @@ def list_destinations(*, account_id: str = "") -> list[Destination]:
     """Destinations by account and id; all accounts unless one is named. At most 500."""
     rows = Destination.objects.order_by("account_id", "id")
     return list((rows.filter(account_id=account_id) if account_id else rows)[:500])
+
+
+@reading
+def refuse_executors() -> None:
+    """Unavailable `capability_missing` when an active destination sends through an executor.
+
+    For a kernel whose state store does not see the jobs of the database: an executor would never
+    get what such a destination takes (F8, M1).
+    """
+    if not schema.is_applied(schema.DELIVERY):
+        return
+    found = Destination.objects.filter(channel=outbox.EXECUTOR, active=True).order_by("id")
+    ids = list(found.values_list("id", flat=True)[:5])
+    if ids:
+        raise Unavailable(
+            f"This state store has no jobs of the database; executors would get nothing: {ids}.",
+            code="capability_missing",
+            next_action="Switch these destinations off, or use the database store.",
+        )
 
 
 def send_test(*, destination_id: str, actor: audit.Actor) -> str:

@@ -1,5 +1,6 @@
 """Job records without a database: new ones, moved ones, and as plain JSON values (M1)."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from datetime import datetime
 from typing import Any
@@ -59,3 +60,9 @@ def parsed(values: dict[str, Any]) -> JobRecord:
     """The job that `plain` wrote. TypeError, ValueError when it is none."""
     times = {name: values[name] and datetime.fromisoformat(values[name]) for name in TIMES}
     return JobRecord(**(values | times))
+
+
+def whole(job: JobRecord, markers: Mapping[str, list[str]]) -> dict[str, Any]:
+    """One record of a job file that says all of this job."""
+    marked = {job.id: markers[job.id]} if job.id in markers else {}
+    return {"jobs": [plain(job)], "markers": marked}

@@ -2,7 +2,8 @@
 
 A line is `<sha256> <json>`; the sha256 is over the one of the line before and this json. What was
 written is durable when `append` returns. An unfinished last line was never acknowledged and is cut
-off at the next opening; any other damage refuses to open, because what it hides is not known.
+off at the next opening; any other damage refuses to open, because what it hides is not known. The
+first record is the head: it says what the file is. `rewrite` leaves out what is outdated.
 """
 
 import fcntl
@@ -10,7 +11,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +34,9 @@ class StoreDamaged(KernelError):
 class JournalFile:
     """One open file of records; at most one process has it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, head: dict[str, Any]) -> None:
         """Take the lock and open. Unavailable `store_locked` when another process has it."""
-        self.path = path
+        self.path, self._head = path, head
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = Path(f"{path}.lock").open("w")  # noqa: SIM115  # held until close()
         try:
@@ -52,10 +54,40 @@ class JournalFile:
         self._broken = False
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Every record in order, once, before the first append. StoreDamaged.
+        """Every record after the head in order, once, before the first append. StoreDamaged.
 
-        Cuts off an unfinished last line.
+        Cuts off an unfinished last line; begins a new file with its head.
         """
+        records = self._lines()
+        head = next(records, None)
+        if head is None:
+            self.append(self._head)
+        elif head != self._head:
+            raise StoreDamaged(f"{self.path} is no store of this version.", line=1)
+        yield from records
+
+    def rewrite(self, records: Iterable[dict[str, Any]]) -> None:
+        """Replace the file by its head and these records; a death leaves the old one or the new.
+
+        What the disk refuses before that leaves the old file in use.
+        """
+        fresh, sha256 = Path(f"{self.path}.new"), START
+        file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        try:
+            for record in chain([self._head], records):
+                sha256, line = _line(sha256, record)
+                _write(file, line)
+            os.fsync(file)
+            fresh.replace(self.path)
+        except OSError as error:
+            os.close(file)
+            log.warning("%s could not be made smaller: %s", self.path, error.strerror)
+            return
+        os.close(self._file)
+        self._file, self._sha256 = file, sha256
+        self._sync_directory()
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
         place, number = 0, 0
         with self.path.open("rb") as lines:
             for raw in lines:
@@ -80,14 +112,10 @@ class JournalFile:
                 code="store_broken",
                 next_action="Free the disk, then restart: the file is read again.",
             )
-        text = json.dumps(record, separators=(",", ":"))
-        sha256 = _chained(self._sha256, text.encode())
-        line = f"{sha256} {text}\n".encode()
+        sha256, line = _line(self._sha256, record)
         self._broken = True  # until proven otherwise
         try:
-            view = memoryview(line)
-            while view:
-                view = view[os.write(self._file, view) :]
+            _write(self._file, line)
             os.fsync(self._file)
         except OSError as error:
             raise Unavailable(
@@ -118,6 +146,19 @@ class JournalFile:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+def _line(before: str, record: dict[str, Any]) -> tuple[str, bytes]:
+    """The line of a record, and the sha256 that the next one is chained to."""
+    text = json.dumps(record, separators=(",", ":"))
+    sha256 = _chained(before, text.encode())
+    return sha256, f"{sha256} {text}\n".encode()
+
+
+def _write(file: int, line: bytes) -> None:
+    view = memoryview(line)
+    while view:
+        view = view[os.write(file, view) :]
 
 
 def _chained(before: str, text: bytes) -> str:

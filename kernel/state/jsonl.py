@@ -5,8 +5,8 @@ there. `also` and the audit write rows of the database: they run first, in a tra
 record is written right before its commit. What they raise undoes both. A process that dies between
 the two leaves the job moved and the rows not: the window the database store does not have.
 
-It lacks the replay of executors' notifications: their child jobs are born in the database. Lock
-order: the store, then rows.
+It lacks the replay of executors' notifications: their child jobs are born in the database. At an
+opening, outdated records are left out. Lock order: the store, then rows.
 """
 
 import threading
@@ -22,8 +22,8 @@ from kernel.errors import CommitOutcomeUnknown, NotFound
 from kernel.state import notes, rows
 from kernel.state.database import FINISHES, MAY_RUN, REASONS, UNOWNED, WORKER_LOST
 from kernel.state.endings import tell_ends_in_tx
-from kernel.state.job_records import fresh, moved, parsed, plain, queued
-from kernel.state.journal_file import JournalFile, StoreDamaged
+from kernel.state.job_records import fresh, moved, parsed, plain, queued, whole
+from kernel.state.journal_file import JournalFile
 from kernel.state.pauses import GLOBAL, ROUTE_PREFIX, paused_scopes
 from kernel.state.protocol import (
     ENSURE_REPLAY,
@@ -62,7 +62,7 @@ class JsonlStore:
         self._by_identity: dict[tuple[str, str], str] = {}
         self._live: set[str] = set()  # queued or running
         self._markers: dict[str, list[str]] = {}
-        self._file = JournalFile(Path(path))
+        self._file = JournalFile(Path(path), HEAD)
         try:
             self._load()
         except BaseException:
@@ -375,15 +375,13 @@ class JsonlStore:
         self._markers.update(markers or {})
 
     def _load(self) -> None:
-        records = self._file.records()
-        head = next(records, None)
-        if head is None:
-            self._file.append(HEAD)
-        elif head != HEAD:
-            raise StoreDamaged(f"{self._file.path} is no job store of this version.", line=1)
-        for each in records:
+        count = 0
+        for each in self._file.records():
             jobs = [parsed(one) for one in each["jobs"]]
             self._apply(jobs, each["markers"], each.get("gone", ()))
+            count += 1
+        if count - len(self._jobs) >= conf.job_file_outdated_count_max:
+            self._file.rewrite(whole(job, self._markers) for job in self._jobs.values())
 
     def _of_identity(self, account_id: str, request_id: str) -> JobRecord | None:
         job_id = self._by_identity.get((account_id, request_id))

@@ -12,16 +12,18 @@ import pytest
 
 from kernel import clock
 from kernel.audit import length
+from kernel.conf import override
 from kernel.delivery import replay
 from kernel.errors import CommitOutcomeUnknown, Unavailable
 from kernel.kernel import Kernel
-from kernel.models import Account, Job, Route
+from kernel.models import Account, Destination, Job, Route
 from kernel.state import Admission, JsonlStore, RuntimeStateStore, require
 from kernel.state.journal_file import StoreDamaged
 from kernel.state.protocol import ENSURE_REPLAY, REQUEUE_DELIVERY
 from tests.delivery.letters import ANN, dead_child
 from tests.state.place import CALLER, NOTHING, Boom, claimed, submitted, waiting
 from tests.state.test_database_store import note_in_tx
+from tests.support import delivery_data, lives
 from tests.support.commits import LANDED, VANISHED, at_commit
 
 pytestmark = pytest.mark.usefixtures("kernel_db")
@@ -188,6 +190,75 @@ def test_it_says_what_it_lacks(store: JsonlStore) -> None:
     for attempt in (port.ensure_executor_replay, store.requeue_delivery_job_once):
         with pytest.raises(Unavailable):
             attempt()
+
+
+def test_a_kernel_over_it_refuses_destinations_that_need_an_executor(store: JsonlStore) -> None:
+    lives.open_account(delivery_data.ACCOUNT)
+    delivery_data.make_destinations()
+
+    async def start() -> None:
+        kernel = Kernel(store=store)
+        try:
+            await kernel.initialize()
+        finally:
+            await kernel.close()
+
+    with pytest.raises(Unavailable) as refusal:
+        asyncio.run(start())
+    assert refusal.value.error_code == "capability_missing" and "crm-relay" in str(refusal.value)
+    Destination.objects.filter(channel="executor").update(active=False)
+    asyncio.run(start())
+
+
+def lived_long(store: JsonlStore, rounds: int = 6) -> tuple[str, str]:
+    """A waiting job with its marker and one that was claimed again and again: outdated records."""
+    job = waiting(store)
+    asked = {"job_id": job.id, "marker": "apr_1.dec_1", "may_admit": lambda: "wait"}
+    assert store.requeue_approved_job_once(**asked) is Admission.WAITS
+    other = submitted(store, 2)
+    for _ in range(rounds):
+        store.release(fence=claimed(store).fence)
+    return job.id, other.id
+
+
+def test_an_opening_leaves_out_what_is_outdated_and_keeps_jobs_and_markers(
+    store: JsonlStore, path: Path
+) -> None:
+    ids = lived_long(store)
+    before, size = [store.get(job_id=one) for one in ids], path.stat().st_size
+    assert reopened(store) and path.stat().st_size == size, "few are no reason"
+    with override(job_file_outdated_count_max=3):
+        reopened(store)
+    assert len(path.read_bytes().splitlines()) == 1 + len(ids)
+    assert [store.get(job_id=one) for one in ids] == before
+    asked = {"job_id": ids[0], "marker": "apr_1.dec_1", "may_admit": lambda: "yes"}
+    assert store.requeue_approved_job_once(**asked) is Admission.ALREADY
+    done = claimed(store)
+    store.finish(fence=done.fence, state="done")
+    assert reopened(store).get(job_id=done.id).state == "done", "the chain goes on"
+    with pytest.raises(Unavailable):
+        JsonlStore(path)
+
+
+@pytest.mark.parametrize("when", ["write", "replace"])
+def test_a_rewrite_that_fails_or_dies_leaves_the_old_file_whole(
+    store: JsonlStore, path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    ids = lived_long(store)
+    before, data = [store.get(job_id=one) for one in ids], path.read_bytes()
+
+    def full(*_ignored: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    with override(job_file_outdated_count_max=3), monkeypatch.context() as broken:
+        broken.setattr(Path if when == "replace" else os, when, full)
+        reopened(store)
+    assert path.read_bytes() == data
+    assert [store.get(job_id=one) for one in ids] == before
+    assert submitted(store, 3).state == "queued"
+    assert Path(f"{path}.new").exists()
+    with override(job_file_outdated_count_max=3):
+        assert reopened(store).get(job_id=ids[1]) == before[1], "what a death left is written over"
 
 
 def test_a_marker_outlives_the_process(store: JsonlStore) -> None:

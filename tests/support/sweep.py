@@ -25,7 +25,7 @@ from tests.support.sizes import FULL, proof_size
 from tests.support.sweep_child import PREPARE, REPLACE, RUN, SweepPlan
 from tests.support.sweep_flow import PROVIDER, RECEIVER, SHOP, Flow, Said
 from tests.support.sweep_ground import Ground, MysqlGround, Row
-from tests.support.sweep_places import MARK, MESSAGE, MODEL, SENT, TOOL, Boundary
+from tests.support.sweep_places import AFTER, BEFORE, MARK, MESSAGE, MODEL, SENT, TOOL, Boundary
 from tests.support.sweep_process import SweepProcess
 from tests.support.tool_server import ANSWER, ToolServer
 
@@ -53,6 +53,13 @@ WINDOWS = {
     TOOL: frozenset({"begin_call", TOOL, "finish_call"}),
     MESSAGE: frozenset({"claim_message", MESSAGE, "outcome", "death"}),
 }
+# A kill here is outside: before the one commit nothing began, after the other nothing is open.
+OUTSIDE = frozenset(
+    {
+        *((name, BEFORE) for name in ("dispatch", "begin_call", "claim_message")),
+        *((name, AFTER) for name in ("save_results", "finish_call", "outcome", "death")),
+    }
+)
 LIMITS = {
     # No pass starts by itself: what runs when is the flow's to say.
     "BAILING_SETTLEMENT_INTERVAL_SECONDS": "3600",
@@ -120,7 +127,8 @@ class Scene:
         }
         self.answers: list[tuple[str, Answer]] = []
         self.identities: dict[str, set[str]] = {}
-        self.window = ""  # the name of the boundary at which something happens
+        self.boundary: Boundary | None = None  # where something happens in this case
+        self._is_kill = False
         self.mutant = ""  # seeded into every process from now on; counted apart
         witnesses.set_back(flow.said_before)
         self.facts = self._process(PREPARE).wait_ended().facts
@@ -149,7 +157,7 @@ class Scene:
 
     def killed_at(self, boundary: Boundary) -> list[str]:
         """A real SIGKILL there; what is broken after the replacement."""
-        self._begin(boundary)
+        self._begin(boundary, is_kill=True)
         process = self._process(RUN, dies_at=boundary)
         if boundary.when == SENT:
             witness = self._witnesses.by_name[WITNESS_OF[boundary.name]]
@@ -223,7 +231,10 @@ class Scene:
 
     def may_be(self, kind: str) -> bool:
         """Whether the fault of this case may leave an outcome of this kind unknown."""
-        return self.window in WINDOWS[kind]
+        here = self.boundary
+        if here is None or here.name not in WINDOWS[kind]:
+            return False
+        return not (self._is_kill and (here.name, here.when) in OUTSIDE)
 
     def broken(self) -> list[str]:
         """Every promise that does not hold, everything that is out of sight."""
@@ -235,15 +246,14 @@ class Scene:
 
     # --- in a case ----------------------------------------------------------------------------
 
-    def _begin(self, boundary: Boundary | None = None) -> None:
+    def _begin(self, boundary: Boundary | None = None, *, is_kill: bool = False) -> None:
         self.ground.set_back()
         hangs = boundary if boundary is not None and boundary.when == SENT else None
         self._witnesses.set_back(self.flow.says, hangs=hangs)
         self.answers.clear()
         self.identities.clear()
-        self.window = ""
+        self.boundary, self._is_kill = boundary, is_kill
         if boundary is not None:
-            self.window = boundary.name
             self._record.planned += not self.mutant
 
     def _process(self, part: str, *, proxied: bool = False, **how: Any) -> SweepProcess:

@@ -110,7 +110,7 @@ async def cancel_running_again(hand: "Hand") -> None:
 def ended_somehow(scene: "Scene") -> Iterator[str]:
     """Cancelled; unknown at most where the fault stood between dispatch and result."""
     (row,) = scene.rows("SELECT * FROM bz_usage_requests WHERE operation_id = %s", OP)
-    allowed = {"cancelled"} | ({"unknown", "complete"} if scene.window else set())
+    allowed = {"cancelled"} | ({"unknown", "complete"} if scene.boundary else set())
     if row["result_state"] not in allowed:
         yield f"{OP} is {row['result_state']}"
 

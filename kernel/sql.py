@@ -13,6 +13,7 @@ from django.db import IntegrityError, connection
 from django.db.models import Field, Model
 
 from kernel.errors import RetryTransaction
+from kernel.ids import IdField
 from kernel.transactions import requires_transaction
 
 WAIT, SKIP = "wait", "skip"  # for whoever holds the lock of a row
@@ -84,7 +85,7 @@ def insert_new_rows_in_tx(new: Sequence[Model]) -> None:
     """INSERT rows of one model in one statement. As `insert_new_in_tx` when a key was taken."""
     model = type(new[0])
     names = tuple(name for name in columns_of(model) if not _is_counted(model, name))
-    given = _plain([getattr(row, name) for row in new for name in names])
+    given = _plain([_checked(model, name, getattr(row, name)) for row in new for name in names])
     try:
         with connection.cursor() as cursor:
             cursor.execute(_insert(model, names, len(new)), given)
@@ -99,7 +100,8 @@ def update_where_in_tx(
     """UPDATE ... SET `changes` WHERE `where`, our own text; returns how many rows matched."""
     assignments = ", ".join(f"{name} = %s" for name in changes)
     statement = f"UPDATE {model._meta.db_table} SET {assignments} WHERE {where}"
-    return execute_in_tx(statement, [*changes.values(), *parameters])
+    given = [_checked(model, name, value) for name, value in changes.items()]
+    return execute_in_tx(statement, [*given, *parameters])
 
 
 @requires_transaction
@@ -153,6 +155,18 @@ def _readers(model: type[Model], names: tuple[str, ...]) -> tuple[tuple[int, Any
 @lru_cache(maxsize=1024)
 def _is_counted(model: type[Model], name: str) -> bool:
     return _field(model, name).get_internal_type() == "BigAutoField"
+
+
+@lru_cache(maxsize=1024)
+def _id_field(model: type[Model], name: str) -> IdField | None:
+    fields = (field for field in model._meta.concrete_fields if field.attname == name)
+    return next((field for field in fields if isinstance(field, IdField)), None)
+
+
+def _checked(model: type[Model], name: str, value: Any) -> Any:
+    """InvalidId for what is no id: the database would take, or merge, what the ORM refuses."""
+    field = _id_field(model, name)
+    return field.get_prep_value(value) if field else value
 
 
 def _field(model: type[Model], name: str) -> "Field[Any, Any]":

@@ -313,9 +313,11 @@ def _postpone(*, approval_id: str) -> None:
 @transaction
 def _finish(*, approval_id: str) -> None:
     now = clock.db_now()
-    done = {"state": Owed.DONE, "finished_at": now, "error_text": "", "updated_at": now}
     sql.update_where_in_tx(
-        Continuation, done, "approval_id = %s AND state = %s", [approval_id, Owed.OWED]
+        Continuation,
+        {"state": Owed.DONE, "finished_at": now, "error_text": "", "updated_at": now},
+        "approval_id = %s AND state = %s",
+        [approval_id, Owed.OWED],
     )
 
 

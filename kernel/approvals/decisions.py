@@ -329,6 +329,7 @@ def _recorded_in_tx(row: Approval, order: Decision, *, now: datetime) -> Approva
             "arguments_sha256": row.arguments_sha256,
         },
         reason=order.reason,
+        at=now,
     )
     outbox.publish_all_in_tx(events=[decided_notice(row)])
     return row

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from kernel import clock, sql
@@ -60,11 +61,13 @@ def append_in_tx(
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
     reason: str = "",
+    at: datetime | None = None,
 ) -> AuditRow:
     """Append one row to the chain of `<kind>:<object_id>` (M2).
 
-    Two appends to one chain at once run the block again. AlreadyDone when the actor's `act_key` was
-    used before: the whole act is rolled back.
+    `at` is the database's time, where the caller has just asked for it. Two appends to one chain at
+    once run the block again. AlreadyDone when the actor's `act_key` was used before: the whole act
+    is rolled back.
     """
     refuse_repeat_in_tx(actor=actor)
     subject = f"{kind}:{object_id}"
@@ -88,7 +91,7 @@ def append_in_tx(
         request_id=actor.request_id,
         act_key=actor.act_key or None,
         previous_sha256=previous,
-        at=clock.db_now(),
+        at=at or clock.db_now(),
     )
     row.sha256 = digest(row)
     sql.insert_new_in_tx(row)

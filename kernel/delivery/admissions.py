@@ -3,11 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from django.db.models import CharField, Value
-from django.db.models.functions import Concat
-
-from kernel import audit
-from kernel.delivery.dead_letters import IDENTITY, KIND, identity_of
+from kernel import audit, sql
+from kernel.delivery.dead_letters import KIND, identity_of
 from kernel.errors import Conflict
 from kernel.models import DeadLetterReplay
 from kernel.transactions import requires_transaction
@@ -46,8 +43,11 @@ class Letter:
 @requires_transaction
 def note_in_tx(admitted: Mapping[str, str], *, actor: audit.Actor, reason: str) -> None:
     """Audit the admissions, and write the identity where a row from before 0067 has none."""
-    unnamed = DeadLetterReplay.objects.filter(id__in=list(admitted), replay_identity=None)
-    unnamed.update(replay_identity=Concat(Value(IDENTITY), "id", output_field=CharField()))
+    unnamed = sql.values(
+        DeadLetterReplay, ("id",), {"id": list(admitted)}, more="AND replay_identity IS NULL"
+    )
+    for (one,) in unnamed:
+        DeadLetterReplay.objects.filter(id=one).update(replay_identity=identity_of(one))
     audit.append_all_in_tx(
         actor=actor,
         action=REPLAYED,

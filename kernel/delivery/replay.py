@@ -13,8 +13,9 @@ Lock order: the job (executor), then dead letters by id, then notifications, the
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
-from kernel import audit, clock, outbox, schema
+from kernel import audit, clock, outbox, schema, sql
 from kernel.delivery.admissions import (
     ALREADY,
     QUEUED,
@@ -135,23 +136,17 @@ def _outcome_of(act: Callable[[], Replayed]) -> Outcome:
 
 @reading
 def _read(*, ids: Sequence[str], account_id: str) -> dict[str, Letter]:
-    rows = DeadLetter.objects.filter(id__in=ids)
-    if account_id:
-        rows = rows.filter(account_id=account_id)
-    found = list(rows.values_list("id", "state", "channel", "notification_id"))
-    columns = DeadLetterReplay.objects.filter(id__in=[one[0] for one in found])
-    replays = {one.id: one for one in columns}
-    return {
-        row_id: Letter(
-            row_id,
-            state,
-            # Rows from before 0067 have no kind; their channel tells it.
-            replays[row_id].kind or (EXECUTOR if channel == outbox.EXECUTOR else NATIVE),
-            notification_id,
-            replays[row_id].original_child_id or "",
-        )
-        for row_id, state, channel, notification_id in found
-    }
+    where: dict[str, Any] = {"id": ids} | ({"account_id": account_id} if account_id else {})
+    found = sql.values(DeadLetter, ("id", "state", "channel", "notification_id"), where)
+    names = ("id", "kind", "original_child_id")
+    replays = {one[0]: one[1:] for one in sql.values(DeadLetterReplay, names, {"id": ids})}
+    letters = {}
+    for row_id, state, channel, notification_id in found:
+        kind, child_id = replays[row_id]
+        # Rows from before 0067 have no kind; their channel tells it.
+        kind = kind or (EXECUTOR if channel == outbox.EXECUTOR else NATIVE)
+        letters[row_id] = Letter(row_id, state, kind, notification_id, child_id or "")
+    return letters
 
 
 # --- native ---------------------------------------------------------------------------------------
@@ -160,8 +155,8 @@ def _read(*, ids: Sequence[str], account_id: str) -> dict[str, Letter]:
 @transaction
 def _admit_natives(*, ids: Sequence[str], actor: audit.Actor, reason: str) -> dict[str, Outcome]:
     """Insert the notifications that are not there yet; the dead letters stay locked meanwhile."""
-    rows = DeadLetter.objects.select_for_update().filter(id__in=ids).order_by("id")
-    letters = list(rows.values_list("id", "state", "notification_id", "event"))
+    columns = ("id", "state", "notification_id", "event")
+    letters = sql.values(DeadLetter, columns, {"id": ids}, more="ORDER BY id", lock=sql.WAIT)
     names = {letter_id: admission_id_of(letter_id) for letter_id, *_ in letters}
     known = _states_of([*names.values(), *(one[2] for one in letters)])
     outcomes: dict[str, Outcome] = {}
@@ -187,11 +182,8 @@ def _admit_natives(*, ids: Sequence[str], actor: audit.Actor, reason: str) -> di
 
 @reading
 def _states_of(ids: Iterable[str]) -> dict[str, tuple[str, int]]:
-    rows = Notification.objects.filter(id__in=list(ids))
-    return {
-        row_id: (state, count)
-        for row_id, state, count in rows.values_list("id", "state", "attempts")
-    }
+    found = sql.values(Notification, ("id", "state", "attempts"), {"id": list(ids)})
+    return {row_id: (state, count) for row_id, state, count in found}
 
 
 def _told(found: tuple[str, int] | None) -> str:
@@ -208,16 +200,22 @@ def _told(found: tuple[str, int] | None) -> str:
 def _resolve(*, ids: Sequence[str]) -> None:
     """open -> resolved for those still open; their groups count them no longer (F5, F6)."""
     sources = DEAD_LETTER.moves_to(DeadLetterState.RESOLVED)
-    rows = DeadLetter.objects.select_for_update().filter(id__in=ids, state__in=sources)
-    prints = dict(rows.order_by("id").values_list("id", "error_fingerprint"))
+    columns, where = ("id", "error_fingerprint"), {"id": ids, "state": sources}
+    found = sql.values(DeadLetter, columns, where, more="ORDER BY id", lock=sql.WAIT)
+    prints = {one[0]: one[1] for one in found}
     if not prints:
         return
     now = clock.db_now()
-    DeadLetter.objects.filter(id__in=list(prints), state__in=sources).update(
-        state=DeadLetterState.RESOLVED, resolved_at=now, updated_at=now
+    sql.update_where_in_tx(
+        DeadLetter,
+        {"state": DeadLetterState.RESOLVED, "resolved_at": now, "updated_at": now},
+        f"id IN ({sql.marks(len(prints))}) AND state IN ({sql.marks(len(sources))})",
+        [*prints, *sources],
     )
-    counted = DeadLetterReplay.objects.filter(id__in=list(prints), kind__isnull=False)
+    counted = sql.values(
+        DeadLetterReplay, ("id",), {"id": list(prints)}, more="AND kind IS NOT NULL"
+    )
     changes: dict[str, int] = {}
-    for row_id in counted.values_list("id", flat=True):
+    for (row_id,) in counted:
         changes[prints[row_id]] = changes.get(prints[row_id], 0) - 1
     count_open_in_tx(changes=changes)

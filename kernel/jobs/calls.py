@@ -65,8 +65,11 @@ def locked_in_tx(call_id: str) -> ToolCall:
 
 
 @requires_transaction
-def move_in_tx(row: ToolCall, state: str, *, by: str, **values: object) -> None:
-    """Move a call that is still in the state it was read in, through a verb that may. LostRace."""
+def move_in_tx(row: ToolCall, state: str, *, by: str, **values: object) -> datetime:
+    """Move a call that is still in the state it was read in, through a verb that may. LostRace.
+
+    Returns when, by the database's clock.
+    """
     now = clock.db_now()
     ended = state in (CallState.DONE, CallState.FAILED)
     moved = 0
@@ -79,3 +82,4 @@ def move_in_tx(row: ToolCall, state: str, *, by: str, **values: object) -> None:
         )
     if moved != 1:
         raise LostRace(f"call {row.id} is {row.state} now", state=row.state)
+    return now

@@ -213,7 +213,7 @@ def finish_in_tx(
         response_text,
         response_bytes,
     )
-    move_in_tx(
+    at = move_in_tx(
         row,
         CallState.DONE,
         by="finish_call",
@@ -239,6 +239,7 @@ def finish_in_tx(
             "body_bytes": view.true_bytes,
             "body_was_cut": view.cut,
         },
+        at=at,
     )
 
 

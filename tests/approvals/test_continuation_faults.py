@@ -250,6 +250,12 @@ def test_no_verb_updates_the_coordinates_of_a_continuation() -> None:
                     keywords = {keyword.arg for keyword in call.keywords}
                     if name != "update" or keywords & (COORDINATES | {None}):
                         wrong.append(at(path, call))
+                if name == "update_where_in_tx" and ast.unparse(call.args[0]) == "Continuation":
+                    updates += 1
+                    written = call.args[1]
+                    assert isinstance(written, ast.Dict), at(path, call)
+                    if {ast.literal_eval(key) for key in written.keys if key} & COORDINATES:
+                        wrong.append(at(path, call))
     assert updates >= 5, "the rule looks at the verbs of continuations"
     assert wrong == []
 

@@ -143,6 +143,11 @@ def test_state_moves_only_by_compare_and_set() -> None:
                     wrong.append(at(path, call))
                 if name == "bulk_update":
                     wrong.append(at(path, call))
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Constant) and str(node.value).startswith("UPDATE bz_"):
+                changes, _, where = str(node.value).partition(" WHERE ")
+                if re.search(r"\bstate = ", changes) and not re.search(r"\bstate\b", where):
+                    wrong.append(at(path, node))
     assert wrong == []
 
 

@@ -22,9 +22,9 @@ from tests.support.history_world import ACTS, Plan, World
 
 STEPS = 30
 WEIGHTS = {
-    **dict.fromkeys(("decide", "answers", "say_of_a_call", "replay"), 4),
-    **dict.fromkeys(("submit", "job", "outside_will", "tick", "resolve"), 3),
-    **dict.fromkeys(("message", "repeat", "decide_again", "thaw", "read"), 2),
+    **dict.fromkeys(("decide", "answers", "say_of_a_call", "replay"), 5),
+    **dict.fromkeys(("submit", "job", "message", "tick", "resolve", "thaw"), 3),
+    **dict.fromkeys(("repeat", "decide_again", "read", "dispatch"), 2),
 }
 
 
@@ -75,7 +75,7 @@ def _machine(
 
         @initialize(prompt=st.sampled_from(PROMPTS))
         def begins_with_a_job(self, prompt: str) -> None:
-            self.does("job", at=0, prompt=prompt)
+            self.does("job", at=0, prompt=prompt, meets="", provider="ok")
 
         def does(self, name: str, **arguments: Any) -> None:
             self.noting(lambda: self.world.step(name, **arguments))

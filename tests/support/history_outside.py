@@ -67,7 +67,8 @@ class Outside:
 
     def plan(self, kind: str, how: str) -> None:
         """What the next unplanned call of this kind meets."""
-        self.plans[kind].append(how)
+        if how != OK or self.plans[kind]:
+            self.plans[kind].append(how)
 
     @property
     def held(self) -> list[Call]:

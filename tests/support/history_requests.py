@@ -7,8 +7,8 @@ from kernel.models import Request
 from kernel.states import Billing, Result
 from kernel.usage import Evidence, resolve_pending, resolve_unknown, write_off
 from kernel.usage.admission import content_sha256
-from tests.support.history_acts import PICK, YES_NO, act_of_a_process, picked
-from tests.support.history_outside import USAGE
+from tests.support.history_acts import MET, PICK, YES_NO, act_of_a_process, picked
+from tests.support.history_outside import PROVIDER, USAGE
 from tests.support.product import CHAT, chat_body
 
 if TYPE_CHECKING:
@@ -21,9 +21,10 @@ def has_operations(world: "World") -> bool:
     return bool(world.operations)
 
 
-@act_of_a_process(stream=YES_NO)
-def submit(world: "World", *, at: int, stream: bool) -> None:
-    """A new model request."""
+@act_of_a_process(stream=YES_NO, provider=MET[PROVIDER])
+def submit(world: "World", *, at: int, stream: bool, provider: str) -> None:
+    """A new model request, and what its call meets."""
+    world.outside.plan(PROVIDER, provider)
     operation = f"op-{len(world.operations)}"
     asked = {"stream": True, "stream_options": {"include_usage": True}}
     fields: dict[str, Any] = asked if stream else {}

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernel.jobs.resolution import resolve_call
 from kernel.state import DatabaseStore
-from tests.support.history_acts import PICK, act_of_a_process, picked
+from tests.support.history_acts import MET, PICK, act_of_a_process, picked
+from tests.support.history_outside import PROVIDER, RECEIVER, SHOP
 from tests.support.history_requests import OLGA
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 STORE = DatabaseStore()
 # What the model is asked: the refunds that it wants, step by step.
 PROMPTS = ("hello", "refund 5", "refund 5 6", "refund 5, 7")
+WORDS = ("approved", "approved", "denied")
 OPEN = "SELECT * FROM bz_approvals WHERE state = 'open' ORDER BY id"
 JOBS = "SELECT * FROM bz_jobs WHERE target = 'agent' ORDER BY id"
 LETTERS = "SELECT * FROM bz_delivery_dlq ORDER BY id"
@@ -29,9 +31,10 @@ def there_are(statement: str) -> Any:
 # --- jobs and decisions ---------------------------------------------------------------------------
 
 
-@act_of_a_process(prompt=PROMPTS)
-def job(world: "World", *, at: int, prompt: str) -> None:
-    """A new job of an agent."""
+@act_of_a_process(prompt=PROMPTS, provider=MET[PROVIDER])
+def job(world: "World", *, at: int, prompt: str, provider: str) -> None:
+    """A new job of an agent, and what its first model step meets."""
+    world.outside.plan(PROVIDER, provider)
     world.jobs[f"job-{len(world.jobs)}"] = prompt
     _submit(world, at, f"job-{len(world.jobs) - 1}")
 
@@ -55,9 +58,13 @@ def cancel_job(world: "World", *, at: int, pick: int) -> None:
     world.call(world.process(at), "POST", path, {"reason": "x"}, job=row["request_id"])
 
 
-@act_of_a_process(there_are(OPEN), pick=PICK, word=("approved", "approved", "denied"))
-def decide(world: "World", *, at: int, pick: int, word: str) -> None:
-    """A person decides an open question."""
+@act_of_a_process(
+    there_are(OPEN), pick=PICK, word=("approved", "approved", "denied"), shop=MET[SHOP]
+)
+def decide(world: "World", *, at: int, pick: int, word: str, shop: str) -> None:
+    """A person decides an open question; what the call meets that it permits."""
+    if word == "approved":
+        world.outside.plan(SHOP, shop)
     row = picked(world.rows(OPEN), pick)
     decision = (row["id"], word, f"d-{len(world.decisions)}")
     world.decisions.append(decision)
@@ -97,9 +104,10 @@ def say_of_a_call(world: "World", *, at: int, pick: int, outcome: str) -> None:
 # --- messages and dead letters --------------------------------------------------------------------
 
 
-@act_of_a_process()
-def message(world: "World", *, at: int) -> None:
-    """A new message to the receiver."""
+@act_of_a_process(receiver=MET[RECEIVER])
+def message(world: "World", *, at: int, receiver: str) -> None:
+    """A new message to the receiver, and what its first attempt meets."""
+    world.outside.plan(RECEIVER, receiver)
     world.messages.append(f"m-{len(world.messages)}")
     _send(world, at, world.messages[-1])
 

@@ -63,7 +63,7 @@ PASSES = (
     *("job_recovery", "notification_recovery"),
 )
 SCHEMA = schema.SchemaState((), (), ())  # nothing missing, unknown or changed
-_FURNITURE: dict[str, tuple[str, dict[str, list[Any]]]] = {}
+_FURNITURE: dict[str, tuple[tuple[str, str], dict[str, list[Any]]]] = {}
 LEASE_IS_OVER_SECONDS, ROUNDS_MAX = 100, 14
 TROUBLE = (KernelError, DatabaseError, InterfaceError)
 # What the product asks of rows when a call arrives, beside every verb.
@@ -95,7 +95,7 @@ class World:
 
     def __init__(self, *, tables: list[str], seed: int = 0):
         self._tables, self._seed = tables, seed
-        self.clock, self.token = Clock(), ""
+        self.clock, self.tokens = Clock(), ("", "")  # who asks, and who decides: four eyes
         self.outside: Outside = Outside(self._behind)
         self.plan: Plan = []
         self.processes: list[Process] = []
@@ -168,8 +168,8 @@ class World:
                     cursor.executemany(statement, rows)
         if vendor not in _FURNITURE:
             self._set_up()
-            _FURNITURE[vendor] = (self.token, rows_of(self._tables))
-        self.token = _FURNITURE[vendor][0]
+            _FURNITURE[vendor] = (self.tokens, rows_of(self._tables))
+        self.tokens = _FURNITURE[vendor][0]
 
     def _set_up(self) -> None:
         usage.create_account(account_id=ACCOUNT, name=ACCOUNT, actor=SHELL, cap_nano=10**12)
@@ -183,7 +183,11 @@ class World:
             allow_private=True,
             actor=SHELL,
         )
-        self.token = issue_token(account_id=ACCOUNT, name="tests", scopes=SCOPES, actor=SHELL)[1]
+        issued = {"account_id": ACCOUNT, "scopes": SCOPES, "actor": SHELL}
+        self.tokens = (
+            issue_token(name="asks", **issued)[1],
+            issue_token(name="decides", **issued)[1],
+        )
         policy = {"default": "approval", "risk": "medium"}
         jobs.create_tool(
             tool_id="refund",
@@ -279,7 +283,8 @@ class World:
         body = raw or (b"" if value is None else json.dumps(value).encode())
         exchange = Exchange(method, path, {"process": process.number, **about})
         self.exchanges.append(exchange)
-        process.call(exchange, body=body, token=self.token, key=key)
+        token = self.tokens["decision" in about]
+        process.call(exchange, body=body, token=token, key=key)
         self.run()
         return exchange
 

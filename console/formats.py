@@ -98,17 +98,11 @@ def local(moment: datetime) -> datetime:
     return timezone.localtime(aware)
 
 
-def zone_name(moment: datetime) -> str:
-    """'UTC' or the zone's short name at that moment ('CET', '+0545')."""
-    return local(moment).tzname() or "UTC"
-
-
 def absolute_text(moment: datetime, *, now: datetime, precise: bool = False) -> str:
     """'14:02:05 UTC' today, else with the date; `precise` always has the date and milliseconds."""
     shown = local(moment)
-    clock = f"{shown:%H:%M:%S}"
-    if precise:
-        clock = f"{clock}.{shown.microsecond // 1000:03d}"
+    text = shown.replace(tzinfo=None).isoformat(" ", "milliseconds" if precise else "seconds")
     near = not precise and abs(now - shown) < timedelta(hours=20)
-    date = "" if near and shown.date() == local(now).date() else f"{shown:%Y-%m-%d} "
-    return f"{date}{clock} {zone_name(moment)}"
+    if near and shown.date() == local(now).date():
+        text = text[len("2026-01-01 ") :]
+    return f"{text} {shown.tzname() or 'UTC'}"

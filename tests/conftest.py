@@ -29,13 +29,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what touches the database, so that `-m database` runs exactly that on another engine.
 
-    And what needs a server: `-m "not server"` starts none.
+    `any_database` takes a test out of that: its claim is about the browser, not about rows. And
+    mark what needs a server: `-m "not server"` starts none.
     """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if "mysql_server" in fixtures:
             item.add_marker(pytest.mark.server)
-        if fixtures & DATABASE_FIXTURES or item.get_closest_marker("django_db"):
+        touches = fixtures & DATABASE_FIXTURES or item.get_closest_marker("django_db")
+        if touches and not item.get_closest_marker("any_database"):
             item.add_marker(pytest.mark.database)
 
 

@@ -11,7 +11,12 @@ from tests.console.urls import acts
 from tests.support.browser import browser, watch
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+# What the script does in a browser depends on no database: once is enough.
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.any_database,
+    pytest.mark.django_db(transaction=True),
+]
 
 
 @pytest.fixture(scope="module")

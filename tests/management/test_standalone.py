@@ -98,7 +98,8 @@ def test_a_close_that_ran_out_of_its_budget_ends_with_three_and_names_what_is_le
         shop.wait_for_call("op-1", 30)
         code, said, complained = standalone.end()
     assert code == 3
-    assert "The close budget of 1 s ran out; left: 1 generation." in complained
+    # On a slow machine the look at the database that waits with it may be named as well.
+    assert re.search(r"close budget of 1 s ran out; left: (1 \w+, )*1 generation\.", complained)
     assert "Traceback" not in complained
     assert "Closed cleanly" not in said
     assert Request.objects.get().result_state == "dispatched"

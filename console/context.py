@@ -12,7 +12,7 @@ from django.utils.translation import get_language
 
 from console.access import permissions_of, roles_of
 from console.migrated import is_migrated
-from console.navigation import address_of, current_screen, sidebar
+from console.navigation import address_of, current_screen, own_screens, sidebar
 from console.preferences import preferences_of
 from console.queries.approvals import waiting_count
 
@@ -29,7 +29,7 @@ def navigation(
 ) -> SafeString:
     """The screens as links or as keys: the same for everybody who may see the same ones."""
     groups = sidebar(permissions=permissions, current=current, counts={"approvals": waiting})
-    return render_to_string(template, {"sidebar": groups})
+    return render_to_string(template, {"sidebar": groups, "own": own_screens()})
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:

@@ -76,6 +76,12 @@ SECTIONS = (
     ),
 )
 
+# One's own: no entries of the sidebar, for its foot and the sheet of shortcuts lead there.
+OWN = (
+    Screen("you", _("Your account"), "people", "y"),
+    Screen("preferences", _("Preferences"), "keyboard", "v"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -140,6 +146,15 @@ def sidebar(
         if links:
             groups.append(LinkGroup(section.title, links))
     return groups
+
+
+def own_screens() -> list[Link]:
+    """What leads to one's own pages, as links."""
+    return [
+        Link(screen, address, is_current=False, count="")
+        for screen in OWN
+        if (address := address_of(screen.name))
+    ]
 
 
 def _is_below(path: str, address: str) -> bool:

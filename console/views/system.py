@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 
 from console.access import ability, needs, permissions_of
 from console.migrated import is_migrated
-from console.navigation import sidebar
+from console.navigation import own_screens, sidebar
 from console.responses import Screen, see_other
 from console.views.delivery_places import delivery_place, delivery_places
 from kernel import usage
@@ -57,10 +57,11 @@ def go_to(request: HttpRequest) -> HttpResponse:
 def _screens(request: HttpRequest, text: str) -> list[Place]:
     """Screens of this person of whose name a word begins so."""
     wanted = text.casefold()
+    groups = sidebar(permissions=permissions_of(request.user))
+    links = [*(link for group in groups for link in group.links), *own_screens()]
     return [
         _place(_("Screen"), str(link.screen.label), link.address)
-        for group in sidebar(permissions=permissions_of(request.user))
-        for link in group.links
+        for link in links
         if any(part.startswith(wanted) for part in _beginnings(str(link.screen.label)))
     ]
 

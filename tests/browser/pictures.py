@@ -44,7 +44,7 @@ SHOTS = (
             "home", "approvals", "approval", "requests", "request", "request-correct", "account",
             "reconciliation", "jobs", "job", "operation-planned", "notifications", "notification",
             "dead-letters", "dead-letter", "tool", "destination", "people", "audit", "health",
-            "preferences",
+            "preferences", "you",
         )
     ),
     Shot("home", "dark"),

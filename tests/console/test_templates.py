@@ -34,20 +34,22 @@ def test_every_icon_exists(path):
 
 
 def test_every_icon_named_in_python_exists():
-    from console.navigation import SECTIONS
+    from console.navigation import OWN, SECTIONS
     from console.statuses import STATUSES
     from console.templatetags.parts import CALLOUT_ICONS, EMPTY_ICONS
 
     named = {screen.icon for section in SECTIONS for screen in section.screens}
+    named |= {screen.icon for screen in OWN}
     named |= {status.icon for status in STATUSES.values()}
     named |= {*CALLOUT_ICONS.values(), *EMPTY_ICONS.values(), "copy", "check", "alert"}
     assert named <= SYMBOLS
 
 
 def test_no_two_screens_share_a_key():
-    from console.navigation import SECTIONS
+    from console.navigation import OWN, SECTIONS
 
     keys = [screen.key for section in SECTIONS for screen in section.screens]
+    keys += [screen.key for screen in OWN]
     assert len(keys) == len(set(keys))
 
 

@@ -288,6 +288,16 @@ def test_the_go_to_box_takes_any_id(acme, admin, wanted):
     assert admin.get(page).status_code == 200
 
 
+@pytest.mark.parametrize(("text", "name"), [("your acc", "you"), ("PREF", "preferences")])
+def test_ones_own_pages_are_found_by_name_and_have_keys(signed_in, text, name):
+    viewer = signed_in("viewer")
+    answer = viewer.get(reverse("go-to"), {"q": text})
+    assert answer.status_code == 303 and answer["Location"] == reverse(name)
+    page = viewer.get(reverse("home")).text
+    assert f'href="{reverse(name)}"' in page and '<option value="Your account">' in page
+    assert 'data-go="y"' in page and 'data-go="v"' in page
+
+
 def test_an_id_with_two_meanings_is_a_choice_and_an_unknown_one_is_404(acme, admin):
     lives.open_account("gpt")
     page = admin.get(reverse("go-to"), {"q": "gpt"})

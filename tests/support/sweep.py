@@ -298,6 +298,7 @@ class Scene:
                 self.identities.setdefault(operation, set()).add(answer.request_id)
 
     def _replace(self) -> None:
+        self.ground.wait_alone()
         self._saw(self._process(REPLACE).wait_ended())
 
     def _end(self, what: str) -> list[str]:

@@ -1,5 +1,7 @@
 """Flows of a message: published, sent, given up, replayed, and many replayed by an operation."""
 
+import contextlib
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ OLGA = Actor("user", "olga")
 HOOKS, RELAY = "hooks", "relay"
 GONE: Said = (RECEIVER, "status_410", {})
 MANY, PAGE = 4, 2
+LOOKS, LOOK_SECONDS = 100, 0.02
 
 
 # --- what is prepared -----------------------------------------------------------------------------
@@ -112,7 +115,11 @@ async def order(hand: "Hand", *, destination: str = HOOKS) -> None:
 def executor_reports(*, delivered: bool) -> None:
     """The executor claims what waits for it, and says what came of it."""
     for job in Job.objects.filter(target="executor", state="queued"):
-        run_child(job.id, delivered=delivered)
+        for _ in range(LOOKS):
+            with contextlib.suppress(ValueError):  # somebody else looks at the row just now
+                run_child(job.id, delivered=delivered)
+                break
+            time.sleep(LOOK_SECONDS)
 
 
 async def order_by_executor(hand: "Hand") -> None:

@@ -19,6 +19,7 @@ import MySQLdb.cursors
 from tests.support.environment import child_environment
 from tests.support.mariadb_server import Server
 from tests.support.schemas import Schemas
+from tests.support.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SQLITE, MYSQL = "sqlite", "mysql"
@@ -39,6 +40,9 @@ class Ground(Protocol):
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
         """Rows of a SELECT beside every verb."""
+
+    def wait_alone(self) -> None:
+        """Until nothing of a dead process holds a lock."""
 
     def close(self) -> None:
         """Throw it away."""
@@ -70,6 +74,9 @@ class SqliteGround:
             connection.row_factory = sqlite3.Row
             found = connection.execute(statement.replace("%s", "?"), values)
             return [dict(row) for row in found.fetchall()]
+
+    def wait_alone(self) -> None:
+        """A lock of a file ends with its process."""
 
     def close(self) -> None:
         self._remove()
@@ -104,6 +111,20 @@ class MysqlGround:
         cursor = self._beside.cursor()
         cursor.execute(statement, values)
         return list(cursor.fetchall())
+
+    def wait_alone(self) -> None:
+        wait_until(
+            lambda: (
+                not self.rows(
+                    "SELECT 1 FROM information_schema.innodb_trx t"
+                    " JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id"
+                    " WHERE p.db = %s LIMIT 1",
+                    self._name,
+                )
+            ),
+            about="the transactions of a dead process are rolled back",
+            look_every=0.2,  # the server keeps its list for 0.1 s after each look
+        )
 
     def waits_for_a_lock(self) -> bool:
         """Whether a transaction waits for somebody else's lock."""

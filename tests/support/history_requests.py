@@ -29,7 +29,7 @@ def submit(world: "World", *, at: int, stream: bool, provider: str) -> None:
     asked = {"stream": True, "stream_options": {"include_usage": True}}
     fields: dict[str, Any] = asked if stream else {}
     raw = world.operations[operation] = chat_body(marker=operation, **fields)
-    world.call(world.process(at), "POST", CHAT, raw=raw, key=operation, operation=operation)
+    _post(world, at, raw, operation=operation)
 
 
 @act_of_a_process()
@@ -46,16 +46,21 @@ def admit(world: "World", *, at: int) -> None:
 def repeat(world: "World", *, at: int, pick: int) -> None:
     """The same request again."""
     operation, raw = picked(list(world.operations.items()), pick)
-    world.call(world.process(at), "POST", CHAT, raw=raw, key=operation, operation=operation)
+    _post(world, at, raw, operation=operation)
 
 
 @act_of_a_process(has_operations, pick=PICK)
 def repeat_otherwise(world: "World", *, at: int, pick: int) -> None:
-    """The same key with another body: always refused, whatever became of the first."""
+    """The same key with another body: refused, unless the first was never admitted."""
     operation = picked(list(world.operations), pick)
-    raw = chat_body(marker=operation, temperature=0.5)
-    content = content_sha256(account_id="acme", path=CHAT, body=raw)
-    about = {"other": operation, "content": content}
+    _post(world, at, chat_body(marker=operation, temperature=0.5), operation=operation)
+
+
+def _post(world: "World", at: int, raw: bytes, *, operation: str) -> None:
+    about = {
+        "operation": operation,
+        "content": content_sha256(account_id="acme", path=CHAT, body=raw),
+    }
     world.call(world.process(at), "POST", CHAT, raw=raw, key=operation, **about)
 
 

@@ -53,7 +53,7 @@ def contradictions(world: "World", now: Rows) -> Iterator[str]:
 def _about_requests(exchange: Exchange, requests: dict[str, Any]) -> Iterator[str]:
     about = exchange.about
     if operation := about.get("operation"):
-        yield from _generation(exchange, operation, requests.get(operation))
+        yield from _submission(exchange, operation, requests.get(operation))
     elif operation := about.get("dispatched"):
         # Where it was sent before, a dispatch is answered as a repeat is.
         is_document = b'"result_state"' in exchange.body
@@ -64,11 +64,19 @@ def _about_requests(exchange: Exchange, requests: dict[str, Any]) -> Iterator[st
         yield from _document(exchange, operation, requests.get(operation))
     elif operation := about.get("result"):
         yield from _result(exchange, operation, requests.get(operation))
-    elif operation := about.get("other"):
-        # Only where nothing was admitted before, this body was the first.
-        is_its_own = requests.get(operation, {}).get("content_sha256") == about["content"]
-        if exchange.status == 200 and not is_its_own:
-            yield f"another body of {operation} was answered 200"
+
+
+def _submission(exchange: Exchange, operation: str, row: dict[str, Any] | None) -> Iterator[str]:
+    """A key belongs to the content that was admitted first; every other one is a conflict."""
+    code = code_of(exchange)
+    if code in SAYS_NOTHING:
+        return
+    is_conflict = code == "operation_conflict"
+    is_ours = row is not None and row["content_sha256"] == exchange.about["content"]
+    if is_conflict == is_ours:
+        yield f"{operation} was answered {exchange.status} {code}, against its content"
+    elif not is_conflict:
+        yield from _generation(exchange, operation, row)
 
 
 def _about_work(exchange: Exchange, now: Rows) -> Iterator[str]:

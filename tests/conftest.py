@@ -1,5 +1,6 @@
 """Fixtures every test may use: a database for real commits, a server, the suite flags (K4)."""
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +9,8 @@ import pytest
 from django.conf import settings
 from django.db import connection, connections, transaction
 from django.test.utils import setup_databases, teardown_databases
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from tests.support.environment import flag_is_set
 from tests.support.mariadb_server import Server, the_server
@@ -19,6 +22,12 @@ SQLITE_PREFIX = "bz-sqlite-"
 DEFAULT_FLAG = "BAILING_USAGE_TEST_MYSQL"
 DATABASE_FIXTURES = {"kernel_db", "db", "transactional_db", "django_db_serialized_rollback"}
 DATABASE = pytest.StashKey[str]()
+
+# How long an example takes says how busy the machine is, and nothing about the product.
+hypothesis_settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -100,6 +109,7 @@ def django_db_setup(
     with django_db_blocker.unblock():
         connections.close_all()
         teardown_databases(before, verbosity=0)
+    shutil.rmtree(settings.VAR_DIR, ignore_errors=True)  # db_init's lock file
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,10 @@ class Clock:
         """Let time pass; what is due then runs when a loop runs."""
         self.at += timedelta(seconds=seconds)
 
+    def move_to(self, seconds: float) -> None:
+        """Be this long after the begin, whatever was looked at before."""
+        self.at = BEGIN + timedelta(seconds=seconds)
+
     @contextlib.contextmanager
     def rules(self, seed: int) -> Iterator[None]:
         """Everything in kernel/ sees this clock, and draws ids and delays from `seed`."""

@@ -121,7 +121,6 @@ class World:
         stack.enter_context(self._hearing_of_defects())
         stack.enter_context(mock.patch.dict(os.environ, {messages.SECRET_ENV: messages.SECRET}))
         stack.enter_context(override(**LIMITS))
-        stack.enter_context(self.clock.rules(self._seed))
         stack.enter_context(commits_by_name())
         self._beside = quick_connection()
         stack.callback(self._beside.close)
@@ -130,7 +129,11 @@ class World:
         stack.enter_context(mock.patch.object(schema, "state", lambda: SCHEMA))
         # Counters for other processes' consoles; nothing depends on them, and they cost a third.
         stack.enter_context(mock.patch.object(maintenance, "record_status", lambda **values: None))
-        self._furnish()
+        with self.clock.rules(self._seed):
+            self._furnish()
+        # From here on a history is the same, whether its furniture was made or copied.
+        self.clock.move_to(1.0)
+        stack.enter_context(self.clock.rules(self._seed))
         self.facts = Facts(self)
         self.begin_process()
 

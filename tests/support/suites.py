@@ -33,6 +33,8 @@ OWN_SUITES = ("crash", "races", "histories", "scaleout", "browser", "bench")
 EVERYTHING_ELSE = ["tests", *(f"--ignore=tests/{name}" for name in OWN_SUITES)]
 NOT_THE_CONSOLE = "--ignore=tests/console"
 
+HISTORIES = [f"tests/histories/test_{name}.py" for name in ("random_histories", "history_mutants")]
+
 
 @dataclass(frozen=True, slots=True)
 class Suite:
@@ -55,6 +57,7 @@ SUITES = (
         "sqlite", "All but the console, on SQLite", "sqlite", [*EVERYTHING_ELSE, NOT_THE_CONSOLE]
     ),
     Suite("browser", "The console in Chromium", "sqlite", ["tests/browser"]),
+    Suite("histories", "Random histories, on SQLite too", "sqlite", HISTORIES),
     Suite("console", "The console's own tests, on SQLite", "sqlite", ["tests/console"]),
 )
 

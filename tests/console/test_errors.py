@@ -3,6 +3,9 @@
 import re
 
 import pytest
+from django.urls import reverse
+
+from kernel.conf import override
 
 HTMX = {"HX-Request": "true"}
 OURS = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
@@ -68,3 +71,20 @@ def test_a_foreign_form_is_refused_without_a_way_to_send_it(strict, headers):
     assert response.status_code == 403
     assert "buy now" not in response.text
     assert "<form" not in response.text
+
+
+def test_every_refusal_of_a_form_names_the_request_for_the_log(strict, client):
+    fields = {"note": "My note", "form_key": "k" * 22, "version": "7"}
+    stale = strict.post("/act", fields, headers=OURS)
+    signed_out = client.post("/act", fields)
+    assert (stale.status_code, signed_out.status_code) == (403, 401)
+    for response in (stale, signed_out):
+        assert re.search(r"\bweb_[0-9a-f]{20,}", response.text), response.status_code
+
+
+def test_a_throttled_sign_in_names_the_request_too(client, db):
+    wrong = {"username": "olga", "password": "wrong"}
+    with override(sign_in_tries_max=1):
+        answers = [client.post(reverse("sign-in"), wrong) for _ in range(2)]
+    assert [one.status_code for one in answers] == [422, 429]
+    assert ["web_" in one.text for one in answers] == [False, True]

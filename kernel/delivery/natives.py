@@ -1,16 +1,12 @@
 """The notification that replays a native dead letter, copied by the server: no content travels."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from django.db import IntegrityError, connection
-from django.db.models import Case, CharField, DateTimeField, F, IntegerField, Value, When
-from django.db.models.functions import Concat
 
-from kernel import clock
+from kernel import clock, sql
 from kernel.delivery.dead_letters import ADMISSION, admission_id_of
 from kernel.errors import RetryTransaction
-from kernel.models import DeadLetter, Notification
 from kernel.runtime.wake import NOTIFICATIONS, wake_after_commit_in_tx
 from kernel.states import NotificationState
 from kernel.transactions import requires_transaction
@@ -27,7 +23,14 @@ COPIED = (
     "event",
     "destination_id",
 )
-EMPTY = ("owner", "fence_token", "error_text", "child_job_id")
+INSERT = (
+    "INSERT INTO bz_notifications (id, kind, content_type, state, replay_of_id, attempts,"
+    " unknown_attempts, due_at, created_at, updated_at, owner, fence_token, error_text,"
+    f" child_job_id, {', '.join(COPIED)})"
+    " SELECT {name}, %s, CASE WHEN content_type = '' THEN %s ELSE content_type END, %s, id, 0,"
+    f" 0, %s, %s, %s, '', '', '', '', {', '.join(COPIED)}"
+    " FROM bz_delivery_dlq WHERE id IN ({marks})"
+)
 
 
 @requires_transaction
@@ -38,47 +41,20 @@ def insert_natives_in_tx(*, ids: Sequence[str], kind: str) -> None:
     """
     plain = [one for one in ids if admission_id_of(one) == f"{ADMISSION}{one}"]
     if plain:
-        _insert_in_tx(
-            plain, name=Concat(_text(ADMISSION), F("id"), output_field=CharField()), kind=kind
-        )
+        name = "CONCAT(%s, id)" if connection.vendor == "mysql" else "%s || id"
+        _insert_in_tx(plain, name=name, text=ADMISSION, kind=kind)
     for one in set(ids).difference(plain):  # of an earlier version, with a long id
-        _insert_in_tx([one], name=_text(admission_id_of(one)), kind=kind)
+        _insert_in_tx([one], name="%s", text=admission_id_of(one), kind=kind)
 
 
 @requires_transaction
-def _insert_in_tx(ids: Sequence[str], *, name: Any, kind: str) -> None:
-    now = Value(clock.db_now(), output_field=DateTimeField())
-    zero = Value(0, output_field=IntegerField())
-    values: dict[str, Any] = {
-        "id": name,
-        "kind": _text(kind),
-        "content_type": Case(
-            When(content_type="", then=_text(JSON)),
-            default=F("content_type"),
-            output_field=CharField(),
-        ),
-        "state": _text(NotificationState.QUEUED),
-        "replay_of_id": F("id"),
-        "attempts": zero,
-        "unknown_attempts": zero,
-        "due_at": now,
-        "created_at": now,
-        "updated_at": now,
-        **{column: _text("") for column in EMPTY},
-        **{column: F(column) for column in COPIED},
-    }
-    aliased = {f"new_{column}": value for column, value in values.items()}
-    rows = DeadLetter.objects.filter(id__in=ids).order_by().annotate(**aliased)
-    select, parameters = rows.values_list(*aliased).query.sql_with_params()
-    quote = connection.ops.quote_name
-    table, columns = quote(Notification._meta.db_table), ", ".join(map(quote, values))
+def _insert_in_tx(ids: Sequence[str], *, name: str, text: str, kind: str) -> None:
+    now = clock.db_now()
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"INSERT INTO {table} ({columns}) {select}", parameters)
+        sql.execute_in_tx(
+            INSERT.format(name=name, marks=sql.marks(len(ids))),
+            [text, kind, JSON, NotificationState.QUEUED, now, now, now, *ids],
+        )
     except IntegrityError as error:
         raise RetryTransaction("a replay met another") from error
     wake_after_commit_in_tx(what=NOTIFICATIONS)
-
-
-def _text(value: str) -> Value:
-    return Value(value, output_field=CharField())

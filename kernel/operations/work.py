@@ -19,7 +19,7 @@ from typing import Any
 
 from django.db.models import F
 
-from kernel import audit, clock, schema
+from kernel import audit, clock, schema, sql
 from kernel.conf import conf
 from kernel.delivery import dead_letters, replay
 from kernel.delivery.admissions import QUEUED, REPLAYED, Replayed
@@ -268,8 +268,14 @@ def _rate(*, operation_id: str) -> int:
 
 @reading
 def _items(*, operation_id: str, first: int, limit: int) -> list[Item]:
-    rows = OperationItem.objects.filter(operation_id=operation_id, sequence__gte=first)
-    return list(rows.order_by("sequence").values_list("sequence", "object_id")[:limit])
+    found = sql.values(
+        OperationItem,
+        ("sequence", "object_id"),
+        {"operation_id": operation_id},
+        more="AND sequence >= %s ORDER BY sequence LIMIT %s",
+        parameters=[first, limit],
+    )
+    return [(number, object_id) for number, object_id in found]
 
 
 @transaction
@@ -278,9 +284,10 @@ def _claim(*, operation_id: str, owner: str) -> Operation | None:
 
     Taking it over from an owner whose lease ended counts the interruption.
     """
-    row = Operation.objects.select_for_update().filter(id=operation_id).first()
-    if row is None or row.state not in WORKED_OFF:
+    found = sql.rows(Operation, {"id": operation_id}, lock=sql.WAIT)
+    if not found or found[0].state not in WORKED_OFF:
         return None
+    (row,) = found
     now = clock.db_now()
     has_ended = row.lease_expires_at is None or row.lease_expires_at < now
     if row.owner not in ("", owner) and not has_ended:
@@ -292,7 +299,7 @@ def _claim(*, operation_id: str, owner: str) -> Operation | None:
         lease_expires_at=now + timedelta(seconds=conf.operation_lease_seconds),
         interruptions=F("interruptions") + (1 if row.owner not in ("", owner) else 0),
     )
-    return Operation.objects.get(id=row.id)
+    return sql.rows(Operation, {"id": row.id})[0]
 
 
 @transaction
@@ -309,7 +316,7 @@ def _record(
     LostRace `lost_lease` when another owner has it: that one acts on the items again. A page of an
     operation that was paused or cancelled meanwhile is counted all the same: it has happened.
     """
-    row = Operation.objects.select_for_update().get(id=operation_id)
+    (row,) = sql.rows(Operation, {"id": operation_id}, lock=sql.WAIT)
     if (row.owner, row.fence_token) != (owner, fence_token):
         raise LostRace(f"operation {operation_id} is another owner's now", code="lost_lease")
     if also is not None:
@@ -318,10 +325,12 @@ def _record(
     counts: Counter[str] = Counter()
     for state, text in sorted(set(ended.values())):
         numbers = [number for number, end in ended.items() if end == (state, text)]
-        items = OperationItem.objects.filter(
-            operation_id=operation_id, sequence__in=numbers, state=PLANNED
+        counts[state] += sql.update_where_in_tx(
+            OperationItem,
+            {"state": state, "outcome_text": text, "updated_at": now},
+            f"operation_id = %s AND state = %s AND sequence IN ({sql.marks(len(numbers))})",
+            [operation_id, PLANNED, *numbers],
         )
-        counts[state] += items.update(state=state, outcome_text=text, updated_at=now)
     following = max([row.next_sequence, *(number + 1 for number in ended)])
     is_over = following > row.item_count and row.state in OPERATION.moves_to(
         OperationState.DONE, by="work"

@@ -35,7 +35,6 @@ def test_killed_before_the_dispatch_commit_nothing_was_sent(
 def _becomes_unknown_and_is_never_sent(house: House, op: str) -> None:
     """A dispatch whose process died: unknown when its lease has ended, and no call, ever."""
     assert house.states(op) == ("dispatched", "open", "")
-    house.let_leases_end()
     client = house.client(house.kernel())
     wait_until(lambda: house.states(op)[0] != "dispatched", WAIT_SECONDS, about="it was recovered")
     assert house.states(op) == ("unknown", "pending", "no_usage")

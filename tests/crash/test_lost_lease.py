@@ -62,5 +62,6 @@ def test_a_kernel_that_hung_until_an_operator_resolved_changes_nothing(
 def _others_call_it_unknown(house: House, hanging: KernelProcess, op: str) -> None:
     """Stop one kernel with SIGSTOP until another has seen its lease end."""
     hanging.pause()
+    house.let_leases_end()
     house.kernel()
     house.wait_states(op, "unknown", "pending", "no_usage")

@@ -16,8 +16,6 @@ def test_a_replacement_killed_while_it_ends_lost_leases_is_followed_by_a_third(
 ) -> None:
     op = house.operation()
     house.killed_at("save_results", "before", op)
-    with house.office():
-        lives.let_lease_end(house.request(op)["id"])
     second = house.kernel(stops=[("expire_leases", when)])
     second.wait_stopped("expire_leases", when)
     house.kill(second)

@@ -89,6 +89,7 @@ def test_kill_9_of_standalone_in_a_provider_call_leaves_an_unknown_that_a_person
     posted = Client(first.port, house.token, on_answer=house.saw).post_later(op)
     house.provider.wait_for_call(op, 30)
     house.kill(first)
+    house.let_leases_end()
     assert posted.result().lost
 
     second = Standalone(house.url, tmp_path)

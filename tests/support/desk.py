@@ -167,6 +167,7 @@ class Desk:
         posted = self.decide_later(first, asked, decision)
         first.wait_stopped(name, when)
         self.house.kill(first)
+        self.house.let_leases_end()
         return asked, posted.result()
 
     def killed_awaiting_ok(self, containing: str) -> tuple[Asked, Answer]:
@@ -177,6 +178,7 @@ class Desk:
         posted = self.decide_later(first, asked)
         assert rule.wait_fired(WAIT_SECONDS).outcome == "committed"
         self.house.kill(first)
+        self.house.let_leases_end()
         return asked, posted.result()
 
     def on_commit(self, containing: str, action: str) -> Rule:

@@ -158,6 +158,7 @@ class House:
         posted = self.client(first).post_later(operation, **fields)
         first.wait_stopped(name, when)
         self.kill(first)
+        self.let_leases_end()
         return posted.result()
 
     def killed_awaiting_ok(self, containing: str, operation: str, **fields: Any) -> Answer:
@@ -167,14 +168,19 @@ class House:
         posted = self.client(first).post_later(operation, **fields)
         assert rule.wait_fired(WAIT_SECONDS).outcome == "committed"
         self.kill(first)
+        self.let_leases_end()
         return posted.result()
 
     def let_leases_end(self) -> None:
-        """Turn the clock of every lease of a request: what waiting for its end would do."""
-        self.rows(
-            "UPDATE bz_usage_requests SET lease_expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND"
-            " WHERE result_state = 'dispatched'"
-        )
+        """Turn the clock of every lease of requests and jobs: what waiting for its end would do."""
+        for table, held in (
+            ("usage_requests", "result_state = 'dispatched'"),
+            ("jobs", "state = 'running'"),
+        ):
+            self.rows(
+                f"UPDATE bz_{table} SET lease_expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND"
+                f" WHERE {held}"
+            )
 
     def plan(self, name: str, has_fired: Any) -> None:
         """Note a fault that must have happened when the case is verified."""

@@ -1,7 +1,7 @@
-"""500 jobs on 2 web servers, 3 workers and 2 beats; workers and the broker are killed meanwhile.
+"""Many jobs on 2 web servers, 3 workers and 2 beats; workers and the broker are killed meanwhile.
 
-A seed gives one plan of kills: which worker, after how many ended jobs. `BAILING_SCALEOUT_JOBS`
-makes it larger.
+A seed gives one plan of kills: which worker, after how many ended jobs. 200 jobs every day, 2,000
+in full; `BAILING_SCALEOUT_JOBS` says another number.
 """
 
 import os
@@ -15,8 +15,9 @@ from tests.scaleout.fleet import Fleet, Member
 from tests.scaleout.work import Work
 from tests.support.desk import Desk
 from tests.support.house import House
+from tests.support.sizes import sized
 
-JOBS = int(os.environ.get("BAILING_SCALEOUT_JOBS", "500"))
+JOBS = int(os.environ.get("BAILING_SCALEOUT_JOBS") or sized(200, 2000))
 KILLS = 6
 SECONDS_MAX = 120.0 + JOBS * 1.5  # a busy machine; a quiet one needs a tenth
 SEED = 7

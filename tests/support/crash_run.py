@@ -24,7 +24,6 @@ from tests.support.sizes import FULL, SIZE_VARIABLE
 from tests.support.suites import Outcome, Suite
 
 REPORT = Path(__file__).resolve().parents[2] / "docs" / "crash-report.md"
-SCALEOUT_JOBS = "2000"
 NO_SERVER = ["-m", "not server"]
 SWEEP = ["tests/crash/sweep"]
 
@@ -77,7 +76,6 @@ def _at_full_size(suite: Suite, record: Path) -> Suite:
     environment = {
         SIZE_VARIABLE: FULL,
         RECORD_VARIABLE: str(record),
-        "BAILING_SCALEOUT_JOBS": SCALEOUT_JOBS,
         **suite.environment,
     }
     return Suite(suite.name, suite.title, suite.database, suite.arguments, environment)

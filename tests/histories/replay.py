@@ -10,7 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-PLAN_VARIABLE, MUTANT_VARIABLE = "BAILING_HISTORY_PLAN", "BAILING_HISTORY_MUTANT"
+# Not BAILING_...: the settings of tests take those away.
+PLAN_VARIABLE, MUTANT_VARIABLE = "HISTORY_PLAN", "HISTORY_MUTANT"
 CASE = Path(__file__).with_name("replayed.py")
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.support.history_world import World
 
 PROCESSES_MAX = 3
-Possible = Callable[["World"], bool]
+Possible = Callable[["World"], object]  # something, or nothing
 AT, PICK, YES_NO = (0, 1, 2), (0, 1, 2, 3), (False, True)
 HOUR, DAY = 3600, 86400
 PURGES = ("purge",)

@@ -111,7 +111,7 @@ class Facts:
 
     def __init__(self, world: "World"):
         self._world = world
-        self.now: Rows = {}
+        self.now: Rows = self._read()
 
     def check(self) -> None:
         """After an act."""
@@ -143,6 +143,10 @@ class Facts:
             name: {row[key]: row for row in self._world.rows(statement)}
             for name, (statement, key, _, _) in TABLES.items()
         }
+
+    def sorted(self, table: str) -> list[Row]:
+        """The rows of a table as they were at the last look, in the order they came."""
+        return [row for _, row in sorted(self.now[table].items())]
 
     def on_its_way(self) -> list[str]:
         """What a living process still has to do something about."""

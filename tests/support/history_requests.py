@@ -90,13 +90,14 @@ def read(world: "World", *, at: int, pick: int) -> None:
 
 
 def open_ends(world: "World") -> list[dict[str, Any]]:
-    return world.rows(
-        "SELECT * FROM bz_usage_requests WHERE result_state = 'unknown'"
-        " OR billing_state = 'pending' ORDER BY operation_id"
-    )
+    return [
+        row
+        for row in world.facts.sorted("requests")
+        if row["result_state"] == "unknown" or row["billing_state"] == "pending"
+    ]
 
 
-@act_of_a_process(lambda world: bool(open_ends(world)), pick=PICK, how=("done", "not_done", "off"))
+@act_of_a_process(open_ends, pick=PICK, how=("done", "not_done", "off"))
 def resolve(world: "World", *, at: int, pick: int, how: str) -> None:
     """An operator says what became of an unknown or pending request."""
     row = picked(open_ends(world), pick)

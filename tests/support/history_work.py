@@ -15,17 +15,27 @@ STORE = DatabaseStore()
 # What the model is asked: the refunds that it wants, step by step.
 PROMPTS = ("hello", "refund 5", "refund 5 6", "refund 5, 7")
 WORDS = ("approved", "approved", "denied")
-OPEN = "SELECT * FROM bz_approvals WHERE state = 'open' ORDER BY id"
-JOBS = "SELECT * FROM bz_jobs WHERE target = 'agent' ORDER BY id"
-LETTERS = "SELECT * FROM bz_delivery_dlq ORDER BY id"
-UNCERTAIN = (
-    "SELECT t.* FROM bz_tool_calls t JOIN bz_jobs j ON j.id = t.job_id"
-    " WHERE t.state = 'dispatching' AND j.state <> 'running' ORDER BY t.id"
-)
 
 
-def there_are(statement: str) -> Any:
-    return lambda world: bool(world.rows(statement))
+def open_questions(world: "World") -> list[dict[str, Any]]:
+    return [row for row in world.facts.sorted("approvals") if row["state"] == "open"]
+
+
+def agent_jobs(world: "World") -> list[dict[str, Any]]:
+    return world.facts.sorted("jobs")
+
+
+def letters(world: "World") -> list[dict[str, Any]]:
+    return world.facts.sorted("letters")
+
+
+def uncertain_calls(world: "World") -> list[dict[str, Any]]:
+    jobs = world.facts.now["jobs"]
+    return [
+        row
+        for row in world.facts.sorted("calls")
+        if row["state"] == "dispatching" and jobs[row["job_id"]]["state"] != "running"
+    ]
 
 
 # --- jobs and decisions ---------------------------------------------------------------------------
@@ -50,22 +60,22 @@ def _submit(world: "World", at: int, name: str) -> None:
     world.call(world.process(at), "POST", "/v1/jobs", value, job=name)
 
 
-@act_of_a_process(there_are(JOBS), pick=PICK)
+@act_of_a_process(agent_jobs, pick=PICK)
 def cancel_job(world: "World", *, at: int, pick: int) -> None:
     """Cancel a job."""
-    row = picked(world.rows(JOBS), pick)
+    row = picked(agent_jobs(world), pick)
     path = f"/v1/jobs/{row['id']}/cancel"
     world.call(world.process(at), "POST", path, {"reason": "x"}, job=row["request_id"])
 
 
 @act_of_a_process(
-    there_are(OPEN), pick=PICK, word=("approved", "approved", "denied"), shop=MET[SHOP]
+    open_questions, pick=PICK, word=("approved", "approved", "denied"), shop=MET[SHOP]
 )
 def decide(world: "World", *, at: int, pick: int, word: str, shop: str) -> None:
     """A person decides an open question; what the call meets that it permits."""
     if word == "approved":
         world.outside.plan(SHOP, shop)
-    row = picked(world.rows(OPEN), pick)
+    row = picked(open_questions(world), pick)
     decision = (row["id"], word, f"d-{len(world.decisions)}")
     world.decisions.append(decision)
     _decide(world, at, decision)
@@ -93,10 +103,10 @@ def _decide(world: "World", at: int, decision: tuple[str, str, str]) -> None:
     world.call(world.process(at), "POST", path, value, decision=decision)
 
 
-@act_of_a_process(there_are(UNCERTAIN), pick=PICK, outcome=("done", "not_done"))
+@act_of_a_process(uncertain_calls, pick=PICK, outcome=("done", "not_done"))
 def say_of_a_call(world: "World", *, at: int, pick: int, outcome: str) -> None:
     """An operator says what became of an uncertain tool call."""
-    row = picked(world.rows(UNCERTAIN), pick)
+    row = picked(uncertain_calls(world), pick)
     values = {"call_id": row["id"], "outcome": outcome, "note": "asked the shop"}
     world.verb(world.process(at), resolve_call, actor=OLGA, store=STORE, **values)
 
@@ -123,9 +133,9 @@ def _send(world: "World", at: int, name: str) -> None:
     world.call(world.process(at), "POST", "/v1/notifications", value, message=name)
 
 
-@act_of_a_process(there_are(LETTERS), pick=PICK)
+@act_of_a_process(letters, pick=PICK)
 def replay(world: "World", *, at: int, pick: int) -> None:
     """A dead letter is queued again."""
-    letter_id = picked(world.rows(LETTERS), pick)["id"]
+    letter_id = picked(letters(world), pick)["id"]
     path = f"/v1/dead-letters/{letter_id}/replay"
     world.call(world.process(at), "POST", path, {"reason": "x"}, letter=letter_id)

@@ -22,7 +22,7 @@ from tests.tidy.tree import (
 # Imports point downwards only: each module may know those of the rows before its own.
 LAYERS = (
     "kernel.errors kernel.conf kernel.clock kernel.ids kernel.money kernel.states kernel.metrics"
-    " kernel.ddl kernel.install kernel.apps kernel.csv_cells",
+    " kernel.tables kernel.ddl kernel.install kernel.apps kernel.csv_cells",
     "kernel.transactions",
     "kernel.models",
     "kernel.sql",
@@ -41,6 +41,7 @@ WITHIN_A_LAYER = {
     ("kernel.ids", "kernel.errors"),
     ("kernel.clock", "kernel.errors"),
     ("kernel.metrics", "kernel.clock"),
+    ("kernel.ddl", "kernel.tables"),
     ("kernel.runtime", "kernel.audit"),
     ("kernel.outbox", "kernel.schema"),
     ("kernel.outbox", "kernel.runtime"),

@@ -1,6 +1,7 @@
 """What racers do, in their own processes: a verb each, and what it came to. See racers.py."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 from kernel import approvals, clock
 from kernel.audit import Actor
@@ -44,8 +45,11 @@ def decide(*, approval_id: str, by: str) -> Told:
 
 
 def hold(*, name: str, owner: str) -> Told:
-    """A job that this owner has claimed; its id."""
-    return "held", _a_claimed_job(name, owner).id
+    """A job that this owner has claimed, with a lease that lasts until its round; its id."""
+    job = _a_claimed_job(name, owner)
+    until = clock.db_now() + timedelta(hours=5)
+    Job.objects.filter(id=job.id).update(lease_expires_at=until)
+    return "held", job.id
 
 
 def end_lease(*, job_id: str, **_: str) -> None:

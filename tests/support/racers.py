@@ -55,8 +55,10 @@ def _run(verb: str, orders: list[Order], barrier: Barrier | None, place: int) ->
     told = []
     for order in orders:
         if barrier:
-            if place == 0 and verb in BEFORE:
-                BEFORE[verb](**order)
+            if verb in BEFORE:
+                barrier.wait(ROUND_SECONDS_MAX)  # the round before has ended everywhere
+                if place == 0:
+                    BEFORE[verb](**order)
             barrier.wait(ROUND_SECONDS_MAX)
         try:
             told.append(VERBS[verb](**order))

@@ -16,6 +16,7 @@ from kernel.errors import RetryTransaction
 from kernel.ids import IdField
 from kernel.transactions import requires_transaction
 
+ROWS_PER_STATEMENT_MAX = 50
 WAIT, SKIP = "wait", "skip"  # for whoever holds the lock of a row
 
 Row = TypeVar("Row", bound=Model)
@@ -82,15 +83,30 @@ def insert_new_in_tx(row: Model) -> None:
 
 @requires_transaction
 def insert_new_rows_in_tx(new: Sequence[Model]) -> None:
-    """INSERT rows of one model in one statement. As `insert_new_in_tx` when a key was taken."""
-    model = type(new[0])
-    names = tuple(name for name in columns_of(model) if not _is_counted(model, name))
-    given = _plain([_checked(model, name, getattr(row, name)) for row in new for name in names])
+    """INSERT rows of one model. As `insert_new_in_tx` when a key was taken."""
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(_insert(model, names, len(new)), given)
+        insert_rows_in_tx(new)
     except IntegrityError as error:
-        raise RetryTransaction(f"a row of {model._meta.db_table} met another") from error
+        raise RetryTransaction(f"a row of {new[0]._meta.db_table} met another") from error
+
+
+@requires_transaction
+def insert_rows_in_tx(new: Sequence[Model], *, unless_taken: tuple[str, ...] = ()) -> None:
+    """INSERT whole rows of one model. With `unless_taken` (a unique key) an existing row wins.
+
+    It wins after its lock, and never by INSERT IGNORE: that would swallow errors of the data, too.
+    """
+    for start in range(0, len(new), ROWS_PER_STATEMENT_MAX):
+        part = new[start : start + ROWS_PER_STATEMENT_MAX]
+        model = type(part[0])
+        names = tuple(name for name in columns_of(model) if not _is_counted(model, name))
+        given = _plain(
+            [_checked(model, name, getattr(row, name)) for row in part for name in names]
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _insert(model, names, len(part), unless_taken, connection.vendor), _plain(given)
+            )
 
 
 @requires_transaction
@@ -125,11 +141,20 @@ def columns_of(model: type[Model], *, without: tuple[str, ...] = ()) -> tuple[st
 
 
 @lru_cache(maxsize=512)
-def _insert(model: type[Model], names: tuple[str, ...], count: int) -> str:
-    row = f"({marks(len(names))})"
-    return (
-        f"INSERT INTO {model._meta.db_table} ({', '.join(names)}) VALUES {', '.join([row] * count)}"
-    )
+def _insert(
+    model: type[Model],
+    names: tuple[str, ...],
+    count: int,
+    unless_taken: tuple[str, ...],
+    vendor: str,
+) -> str:
+    table, row = model._meta.db_table, f"({marks(len(names))})"
+    statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES {', '.join([row] * count)}"
+    if not unless_taken:
+        return statement
+    if vendor == "mysql":
+        return f"{statement} ON DUPLICATE KEY UPDATE {unless_taken[0]} = {unless_taken[0]}"
+    return f"{statement} ON CONFLICT ({', '.join(unless_taken)}) DO NOTHING"
 
 
 @lru_cache(maxsize=512)

@@ -11,16 +11,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from kernel import clock
+from kernel import clock, sql
 from kernel.errors import CapReached, Conflict, Forbidden, InvalidInput, KernelError, NotFound
 from kernel.ids import RESERVED_PREFIX, check_id, is_id
 from kernel.models import Account, Body, Request, Service
 from kernel.money import NANO_MAX
+from kernel.sql import insert_rows_in_tx
 from kernel.transactions import requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.bodies import insert_bodies_in_tx
 from kernel.usage.catalog import price_for_service_in_tx
-from kernel.usage.sql import HOLD, execute_in_tx, insert_rows_in_tx, rows_in_tx, select_in_tx
+from kernel.usage.sql import HOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,8 @@ def admit(*, items: Sequence[Submission]) -> list[Admission | Exception]:
     """
     now = clock.db_now()
     named = {item.account_id for item in items}
-    accounts = {row.id: row for row in rows_in_tx(Account, {"id": named})}
-    services = rows_in_tx(Service, {"id": _named_services(items)})
+    accounts = {row.id: row for row in sql.rows(Account, {"id": named})}
+    services = sql.rows(Service, {"id": _named_services(items)})
     routes = {row.id: Route(row, price_for_service_in_tx(service=row, at=now)) for row in services}
     outcomes: dict[int, Admission | Exception] = {}
     rows: dict[int, Request] = {}
@@ -115,7 +116,7 @@ def admit(*, items: Sequence[Submission]) -> list[Admission | Exception]:
             rows[index] = _row(item, accounts=accounts, routes=routes, now=now)
         except KernelError as error:
             outcomes[index] = error
-    insert_rows_in_tx(Request, list(rows.values()), unless_taken=("account_id", "operation_id"))
+    insert_rows_in_tx(list(rows.values()), unless_taken=("account_id", "operation_id"))
     kept = _stored(rows.values())
     mine: list[int] = []
     for index, row in rows.items():
@@ -240,7 +241,7 @@ def _stored(rows: Iterable[Request]) -> dict[tuple[str, str], Request]:
     for account_id, operations in by_account.items():
         keys = {"account_id": account_id, "operation_id": operations}
         others = []
-        for request_id, operation_id in select_in_tx(Request, ("id", "operation_id"), keys):
+        for request_id, operation_id in sql.values(Request, ("id", "operation_id"), keys):
             if request_id in own:
                 found[account_id, operation_id] = own[request_id]
             else:
@@ -283,7 +284,7 @@ def _hold_in_tx(*, account_id: str, hold: int) -> bool:
     """Reserve `hold` on the account row, locked last; False when the cap would be passed."""
     if hold > NANO_MAX:
         return False
-    return execute_in_tx(HOLD, [hold, account_id, hold]) == 1
+    return sql.execute_in_tx(HOLD, [hold, account_id, hold]) == 1
 
 
 def _over_cap(mine: list[int], rows: dict[int, Request], accounts: dict[str, Account]) -> list[int]:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from kernel.conf import conf
 from kernel.models import Body
+from kernel.sql import insert_rows_in_tx
 from kernel.transactions import reading, requires_transaction
-from kernel.usage.sql import insert_rows_in_tx
 
 STATEMENT_BYTES_MAX = 4 * 1024 * 1024
 
@@ -37,11 +37,11 @@ def _insert(pieces: Sequence[Body]) -> None:
     size = 0
     for piece in pieces:
         if statement and size + len(piece.data) > STATEMENT_BYTES_MAX:
-            insert_rows_in_tx(Body, statement)
+            insert_rows_in_tx(statement)
             statement, size = [], 0
         statement.append(piece)
         size += len(piece.data)
-    insert_rows_in_tx(Body, statement)
+    insert_rows_in_tx(statement)
 
 
 @reading

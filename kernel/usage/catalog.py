@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Max
 
-from kernel import audit, clock
+from kernel import audit, clock, sql
 from kernel.errors import AddressRefused, Conflict, InvalidInput, LostRace, NotFound
 from kernel.http.addresses import AddressPolicy, check_url
 from kernel.ids import check_id, check_key_name, check_text, new_id
@@ -16,7 +16,6 @@ from kernel.models import Account, Price, Request, Service
 from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.rates import from_plain, parse_rates, rates_text
-from kernel.usage.sql import rows_in_tx
 
 SERVICE_FIELDS = (
     "account_id",
@@ -231,7 +230,7 @@ def list_prices(*, provider: str = "", model: str = "") -> list[Price]:
 @requires_transaction
 def operator_prices_in_tx(*, provider: str, model: str) -> Sequence[pricing.OperatorPrice]:
     """All versions of an operator price, newest first."""
-    rows = rows_in_tx(Price, {"provider": provider, "model": model})
+    rows = sql.rows(Price, {"provider": provider, "model": model})
     return [_operator_price(row) for row in sorted(rows, key=lambda row: -row.version)]
 
 

@@ -11,14 +11,14 @@ from datetime import datetime, timedelta
 
 from django.db.models import F
 
-from kernel import audit, clock
+from kernel import audit, clock, sql
 from kernel.conf import conf
 from kernel.errors import Conflict, LostRace, NotFound
 from kernel.ids import new_id
 from kernel.models import Account, Request, Service
+from kernel.sql import update_where_in_tx
 from kernel.states import RESULT, Billing, Result
 from kernel.transactions import requires_transaction, transaction
-from kernel.usage.sql import rows_in_tx, select_in_tx, update_where_in_tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +204,9 @@ def _not_admitted() -> LostRace:
 def _routes(request_ids: Sequence[str]) -> dict[str, Service]:
     """The service of each request, where it is still the one the request was admitted for."""
     columns = ("id", "service_id", "service_version")
-    rows = select_in_tx(Request, columns, {"id": request_ids})
+    rows = sql.values(Request, columns, {"id": request_ids})
     named = {service_id for _, service_id, _ in rows}
-    services = {service.id: service for service in rows_in_tx(Service, {"id": named})}
+    services = {service.id: service for service in sql.rows(Service, {"id": named})}
     return {
         request_id: service
         for request_id, service_id, version in rows

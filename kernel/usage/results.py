@@ -7,12 +7,12 @@ from typing import Any
 
 from kernel import clock
 from kernel.models import Request
+from kernel.sql import update_where_in_tx
 from kernel.states import RESULT, Billing, Result
 from kernel.transactions import transaction
 from kernel.usage.bodies import insert_bodies_in_tx
 from kernel.usage.dispatch import release_holds_in_tx
 from kernel.usage.notices import tell_unknown_in_tx
-from kernel.usage.sql import update_where_in_tx
 
 ERROR_TEXT_CHARS_MAX = 2000
 

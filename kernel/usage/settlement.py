@@ -18,6 +18,7 @@ from kernel.ids import new_id
 from kernel.models import LedgerRow, Request
 from kernel.money import MULTIPLIER_ONE
 from kernel.runtime.maintenance import PageReport
+from kernel.sql import execute_in_tx, insert_rows_in_tx
 from kernel.states import Billing
 from kernel.transactions import (
     is_contention,
@@ -29,13 +30,7 @@ from kernel.transactions import (
 from kernel.usage import pricing
 from kernel.usage.catalog import price_for_request_in_tx
 from kernel.usage.metering import Metering
-from kernel.usage.sql import (
-    CONSUME,
-    execute_in_tx,
-    insert_rows_in_tx,
-    rows_in_tx,
-    settle_rows_in_tx,
-)
+from kernel.usage.sql import CONSUME, locked_rows_in_tx, settle_rows_in_tx
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +66,7 @@ def settle(*, items: Sequence[str]) -> list[Settled | Exception]:
 
     Safe to repeat after a lost commit: the rows are locked and a settled one is only reported.
     """
-    rows = rows_in_tx(Request, {"id": items}, columns=COLUMNS, lock=True)
+    rows = locked_rows_in_tx(Request, {"id": items}, columns=COLUMNS)
     charges, deferrals = _charges(row for row in rows if row.billing_state == Billing.PENDING)
     post_charges_in_tx(charges=charges)
     _record_deferrals(deferrals)
@@ -210,7 +205,7 @@ def post_charges_in_tx(*, charges: Sequence[Posting]) -> None:
     """
     if not charges:
         return
-    insert_rows_in_tx(LedgerRow, [charge.ledger for charge in charges])
+    insert_rows_in_tx([charge.ledger for charge in charges])
     now = charges[0].ledger.created_at
     ids = [charge.request.id for charge in charges]
     settled = settle_rows_in_tx(ids, before=Billing.PENDING, after=Billing.SETTLED, now=now)

@@ -15,16 +15,16 @@ from typing import Any
 from django.db import DatabaseError, OperationalError, connection
 from django.db.models import Model
 
-from kernel import transactions
+from kernel import sql, transactions
 from kernel.errors import CommitOutcomeUnknown, OutcomeUnknown
 from kernel.models import Request
+from kernel.sql import update_where_in_tx
 from kernel.states import Billing, Result
 from kernel.usage import admission, gateway, providers, recovery, results, settlement
 from kernel.usage.bodies import read_body
 from kernel.usage.catalog import get_service
 from kernel.usage.dispatch import Fence
 from kernel.usage.metering import Metering
-from kernel.usage.sql import update_where_in_tx
 
 # kernel.usage gives its verb of this name out, in place of the module.
 dispatching = sys.modules["kernel.usage.dispatch"]
@@ -42,12 +42,12 @@ def select_then_insert_admission() -> None:
     """Look for the operation first, insert only when it is not there (against A2)."""
     real = admission.insert_rows_in_tx
 
-    def insert(model: type[Model], rows: Any, *, unless_taken: tuple[str, ...] = ()) -> None:
+    def insert(rows: Any, *, unless_taken: tuple[str, ...] = ()) -> None:
         def is_new(row: Any) -> bool:
             key = {name: getattr(row, name) for name in unless_taken}
-            return not model.objects.filter(**key).exists()
+            return not type(row).objects.filter(**key).exists()
 
-        real(model, [row for row in rows if is_new(row)])
+        real([row for row in rows if is_new(row)])
 
     admission.insert_rows_in_tx = insert
 
@@ -105,8 +105,7 @@ def settlement_that_looks_before_it_charges() -> None:
     with contextlib.suppress(DatabaseError), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE bz_usage_ledger DROP INDEX charge_of")
     connection.close()
-    read = settlement.rows_in_tx
-    settlement.rows_in_tx = lambda *args, **how: read(*args, **{**how, "lock": False})
+    settlement.locked_rows_in_tx = sql.rows
 
     def post(*, charges: Any) -> None:
         for charge in charges:

@@ -1,14 +1,15 @@
 """What the hand-written reads give is what the ORM gives (A2, A14)."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
 
-from kernel import clock
+from kernel import clock, sql
 from kernel.errors import InvalidId, KernelError
 from kernel.models import Account, Request, Service
-from kernel.usage.sql import rows_in_tx, select_in_tx
+from kernel.usage.sql import locked_rows_in_tx
 from tests.support.product import make_account, make_service
 
 
@@ -23,13 +24,13 @@ def two_accounts(kernel_db: None) -> None:
 
 
 @pytest.mark.parametrize("model", [Account, Service])
-@pytest.mark.parametrize("lock", [False, True])
+@pytest.mark.parametrize("read", [sql.rows, locked_rows_in_tx])
 def test_rows_are_those_of_the_orm(
-    two_accounts: None, model: type[Account] | type[Service], lock: bool
+    two_accounts: None, model: type[Account] | type[Service], read: Any
 ) -> None:
     expected = {row.id: row.__dict__ for row in model.objects.all()}
     with transaction.atomic():
-        found = rows_in_tx(model, {"id": [*expected, "nobody"]}, lock=lock)
+        found = read(model, {"id": [*expected, "nobody"]})
     names = [field.attname for field in model._meta.concrete_fields]
     assert len(found) == len(expected) > 0
     for row in found:
@@ -42,8 +43,8 @@ def test_no_values_find_nothing_and_a_value_that_is_no_id_never_reaches_the_colu
     two_accounts: None,
 ) -> None:
     with transaction.atomic():
-        assert rows_in_tx(Account, {"id": []}) == []
+        assert locked_rows_in_tx(Account, {"id": []}) == []
         with pytest.raises(InvalidId):
-            rows_in_tx(Account, {"id": ["é"]})
+            locked_rows_in_tx(Account, {"id": ["é"]})
     with pytest.raises(KernelError):
-        select_in_tx(Request, ("id",), {"id": "req"})
+        locked_rows_in_tx(Request, {"id": "req"})

@@ -1,7 +1,7 @@
 """A process that runs db_init again and again and kills each run after its next DDL statement.
 
 python -m tests.support.migrator_kills      the database is in the environment of the tests
-python -m tests.support.migrator_kills 6    only every sixth statement
+python -m tests.support.migrator_kills 7    only every seventh statement
 
 Each run is a forked child that ends itself with a real SIGKILL. A run that left nothing new behind
 (its statement only walked over what was there) lets the next one go one statement further; on

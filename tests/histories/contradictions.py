@@ -2,15 +2,8 @@
 
 from collections import defaultdict
 
+from tests.support.history_told import ALLOWED
 from tests.support.house import House
-
-# What a POST may be answered beside 200; anything else is a defect.
-ALLOWED = {
-    "in_flight": {"dispatched", "complete", "failed", "unknown", "cancelled"},
-    "not_dispatched": {"admitted", "dispatched", "complete", "failed", "unknown", "cancelled"},
-    "outcome_unknown": {"unknown", "complete", "failed"},
-    "cancelled": {"cancelled"},
-}
 
 
 def contradictions(house: House) -> list[str]:

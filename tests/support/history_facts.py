@@ -23,11 +23,7 @@ Rows = dict[str, dict[Any, Row]]
 # Table: its key, its columns of state with the states that may follow each, and what never changes
 # once it is set.
 NEXT: dict[str, dict[str, set[str]]] = {
-    "result_state": {
-        "admitted": {"dispatched", "complete", "failed", "unknown", "cancelled"},
-        "dispatched": {"complete", "failed", "unknown", "cancelled"},
-        "unknown": {"complete", "failed"},
-    },
+    "result_state": told.LATER,
     "billing_state": {
         "open": {"pending", "settled", "not_charged"},
         "pending": {"settled", "not_charged"},

@@ -31,8 +31,6 @@ T = TypeVar("T")
 KILL_BEFORE, KILL_AFTER = "kill_before", "kill_after"
 LANDED, VANISHED = "landed", "vanished"
 FAULTS = (KILL_BEFORE, KILL_AFTER, LANDED, VANISHED)
-# Written after each page of each pass; killing there again and again would show little.
-UNCOUNTED = frozenset({"record_status"})
 
 
 class Killed(BaseException):
@@ -135,7 +133,6 @@ class Process:
         self.is_dead = self.is_frozen = self.is_closed = False
         self.fault: CommitFault | None = None
         self.verb = ""
-        self.exchanges: list[Exchange] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self.connection = self._connect()
         self._handler = ApiHandler()
@@ -190,11 +187,6 @@ class Process:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def verb_now(self, verb: Callable[..., T], **values: Any) -> T:
-        """Run one verb to its end, as a command in this process. Raises Killed, or what it does."""
-        with self.here():
-            return verb(**values)
-
     def call(self, exchange: Exchange, *, body: bytes = b"", token: str, key: str = "") -> Exchange:
         """Send an HTTP call to its door; the exchange fills while the loop runs."""
         headers = [(b"authorization", f"Bearer {token}".encode())]
@@ -227,7 +219,6 @@ class Process:
                 exchange.body += message.get("body", b"")
                 exchange.is_whole = not message.get("more_body", False)
 
-        self.exchanges.append(exchange)
         self.start(self._handler(scope, receive, send))
         return exchange
 
@@ -258,7 +249,7 @@ class Process:
         if self.is_dead:
             raise Killed
         fault = self.fault
-        if fault is None or self.verb in UNCOUNTED:
+        if fault is None:
             commit()
             return
         fault.left -= 1

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tests.histories.contradictions import ALLOWED
 from tests.support.history_outside import REFUSED, Call
 from tests.support.history_process import Exchange
 
@@ -14,9 +13,16 @@ if TYPE_CHECKING:
     from tests.support.history_world import World
 
 Rows = dict[str, dict[Any, dict[str, Any]]]
+# What a POST may be answered beside 200; anything else is a defect.
+ALLOWED = {
+    "in_flight": {"dispatched", "complete", "failed", "unknown", "cancelled"},
+    "not_dispatched": {"admitted", "dispatched", "complete", "failed", "unknown", "cancelled"},
+    "outcome_unknown": {"unknown", "complete", "failed"},
+    "cancelled": {"cancelled"},
+}
 # What says nothing about the operation: it may be asked again.
 SAYS_NOTHING = {"unavailable", "commit_outcome_unknown", "closing", "contention", "not_admitted"}
-# States an answer may name that the row has left since.
+# What may follow each result state: an answer may name one that the row has left since.
 LATER = {
     "admitted": {"dispatched", "complete", "failed", "unknown", "cancelled"},
     "dispatched": {"complete", "failed", "unknown", "cancelled"},

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 STORE = DatabaseStore()
 # What the model is asked: the refunds that it wants, step by step.
 PROMPTS = ("hello", "refund 5", "refund 5 6", "refund 5, 7")
-WORDS = ("approved", "approved", "denied")
 
 
 def open_questions(world: "World") -> list[dict[str, Any]]:

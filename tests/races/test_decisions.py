@@ -22,7 +22,7 @@ from tests.support.desk import Desk
 from tests.support.house import House
 from tests.support.kernel_process import KernelProcess
 from tests.support.person import Person
-from tests.support.sizes import sized
+from tests.support.sizes import FULL, proof_size, sized
 
 pytestmark = pytest.mark.mysql("BAILING_APPROVAL_CONTINUATION_TEST_MYSQL")
 
@@ -151,7 +151,8 @@ def test_of_sixteen_deciders_over_every_door_one_wins_and_the_others_get_its_nam
             ]
             wins[_one_won(house, approval_id, _at_once(deciders, threads))] += 1
     assert sum(wins.values()) == APPROVALS
-    assert len(wins) >= sized(1, 2), f"every race was won at the same door: {wins}"
+    if proof_size() == FULL:  # a few rounds may all end in one way, and no promise is broken by it
+        assert len(wins) > 1, f"every race was won at the same door: {wins}"
     house.verify()
 
 

@@ -9,7 +9,7 @@ from tests.support import lives, work_data
 from tests.support.house import House
 from tests.support.post_room import PostRoom
 from tests.support.racers import Racers
-from tests.support.sizes import sized
+from tests.support.sizes import FULL, proof_size, sized
 
 pytestmark = [
     pytest.mark.mysql("BAILING_USAGE_PROCESS_CRASH_TEST"),
@@ -123,7 +123,8 @@ def test_of_processes_that_want_a_lost_workers_job_one_ends_it_and_the_late_work
         assert row["fence_token"] == (2 if took_over else 1)
         assert (answers[0] == ("refused", "lost_lease")) == took_over
         winners["another" if took_over else "the late one"] += 1
-    assert len(winners) >= sized(1, 2), f"every race ended in the same way: {winners}"
+    if proof_size() == FULL:  # a few rounds may all end in one way, and no promise is broken by it
+        assert len(winners) > 1, f"every race ended in the same way: {winners}"
     house.verify()
 
 

@@ -1,12 +1,17 @@
 """The record of a run's faults: planned, fired, violations. Printed as one line at its end."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 # Where a run leaves its record for docs/crash-report.md; unset: nowhere.
 RECORD_VARIABLE = "BAILING_PROOF_RECORD"
+# What is counted beside the faults, in these words.
+NOT_REACHED = "faults of histories whose commit never came"
+LATE_COMMITS = "commits of dead processes that landed late"
+LATE_AWAITED = "of these while the replacement waited for a lock"
 
 
 class Violation(AssertionError):
@@ -33,6 +38,8 @@ class FaultRecord:
     # Names of mutants, one for each case they were seeded in.
     seeded: list[str] = field(default_factory=list)
     killed: list[str] = field(default_factory=list)
+    # Facts that are neither planned nor fired, by what they are.
+    beside: Counter[str] = field(default_factory=Counter)
 
     @property
     def mutants(self) -> list[str]:
@@ -53,7 +60,7 @@ class FaultRecord:
         if self.mutants:
             killed = len(self.mutants) - len(self.survivors)
             text += f"; {len(self.mutants)} mutants seeded, {killed} killed"
-        return text
+        return text + "".join(f"; {count} {what}" for what, count in self.beside.items())
 
     def write(self, path: Path) -> None:
         """Leave the counts as JSON, for the report."""
@@ -65,5 +72,6 @@ class FaultRecord:
             "violations": self.violations,
             "mutants": self.mutants,
             "survivors": self.survivors,
+            "beside": self.beside,
         }
         path.write_text(json.dumps(counts))

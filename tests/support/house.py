@@ -260,11 +260,13 @@ class House:
         )
 
     def wait_for_a_lock(self, statement: str = "") -> None:
-        """Until a transaction (whose statement begins so) waits for somebody else's lock."""
+        """Until a transaction of this case (whose statement begins so) waits for a lock."""
         wait_until(
             lambda: self.rows(
-                "SELECT 1 FROM information_schema.innodb_trx"
-                " WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE %s",
+                "SELECT 1 FROM information_schema.innodb_trx t"
+                " JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id"
+                " WHERE p.db = %s AND t.trx_state = 'LOCK WAIT' AND t.trx_query LIKE %s",
+                self.schema,
                 f"{statement}%",
             ),
             WAIT_SECONDS,

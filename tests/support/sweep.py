@@ -15,7 +15,7 @@ from typing import Any
 from tests.support import promises, sweep_sights
 from tests.support.client import Answer
 from tests.support.environment import child_environment
-from tests.support.faults import FaultRecord
+from tests.support.faults import LATE_AWAITED, LATE_COMMITS, FaultRecord
 from tests.support.messages import SECRET, SECRET_ENV
 from tests.support.mysql_proxy import MysqlProxy
 from tests.support.mysql_rules import Rule
@@ -188,19 +188,26 @@ class Scene:
         return self._end(f"{fault} at {boundary}")
 
     def _landed_late(self, boundary: Boundary) -> list[str]:
-        """The process dies, its COMMIT lands while the replacement works; what is broken then."""
+        """The process dies, its COMMIT lands late; what is broken then.
+
+        It lands while the replacement waits for a lock; where it never waits, after it has ended.
+        The record says how often it was which.
+        """
         assert isinstance(self.ground, MysqlGround)
         rule = self._rule(boundary, "hold_request", None)
         process = self._process(RUN, marks=boundary, proxied=True)
         rule.wait_fired(WAIT_SECONDS)
         process.kill()
         self._died(process)
+        of_the_dead = self.ground.newest_connection()
         first = self._process(REPLACE)
         # The server keeps its list of waits for 0.1 s after each look.
-        while first.listen(LOCK_LOOK_SECONDS) and not self.ground.waits_for_a_lock():
-            pass
+        is_awaited = False
+        while not is_awaited and first.listen(LOCK_LOOK_SECONDS):
+            is_awaited = self.ground.waits_for_a_lock(newer_than=of_the_dead)
         rule.release()
         assert rule.wait_outcome(WAIT_SECONDS) == "committed"
+        self._record.beside.update({LATE_COMMITS: 1, LATE_AWAITED: int(is_awaited)})
         self._saw(first.wait_ended())
         self._replace()
         self._let_go(rule)

@@ -126,11 +126,20 @@ class MysqlGround:
             look_every=0.2,  # the server keeps its list for 0.1 s after each look
         )
 
-    def waits_for_a_lock(self) -> bool:
-        """Whether a transaction waits for somebody else's lock."""
+    def newest_connection(self) -> int:
+        """The id of the server's newest connection; ids only grow."""
+        (row,) = self.rows("SELECT MAX(id) AS id FROM information_schema.processlist")
+        return int(row["id"])
+
+    def waits_for_a_lock(self, *, newer_than: int) -> bool:
+        """Whether a transaction on this schema, of a newer connection, waits for a lock."""
         return bool(
             self.rows(
-                "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' LIMIT 1"
+                "SELECT 1 FROM information_schema.innodb_trx t"
+                " JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id"
+                " WHERE p.db = %s AND p.id > %s AND t.trx_state = 'LOCK WAIT' LIMIT 1",
+                self._name,
+                newer_than,
             )
         )
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,12 +12,14 @@ COLUMNS = (
     "suite", "cases", "planned", "fired", "processes killed", "violations", "mutants",
     "mutants killed", "seconds",
 )  # fmt: skip
+SEEDED, SURVIVED = "Mutants: ", "Survived: "
 ENGINES = ("SQLite", "MariaDB", "MySQL")
 HEAD = """# Crash report
 
 Written by `make crash`, which replaces the section of each engine it ran on. Every case asserts
 that its fault fired. What is killed and cut, what must be true afterwards, what nobody has shown:
-[fault model](fault-model.md). The last line of a section adds it up; a mutant counts once.
+[fault model](fault-model.md). The last line of a section adds it up; there a mutant of two suites
+counts once.
 """
 
 
@@ -61,6 +64,7 @@ class Section:
     seconds: int
     mutants: list[str] = field(default_factory=list)
     survivors: list[str] = field(default_factory=list)
+    beside: Counter[str] = field(default_factory=Counter)
 
     @property
     def engine(self) -> str:
@@ -68,9 +72,16 @@ class Section:
 
     @property
     def total(self) -> Row:
-        """All suites together; its seconds are those of the whole run."""
+        """All suites together: a mutant of two suites is one; seconds are those of the run."""
         sums = [sum(column) for column in zip(*(row.numbers() for row in self.rows), strict=True)]
-        return Row(f"{self.engine} total", *sums[:-1], seconds=self.seconds)
+        seeded = len(self.mutants)
+        return Row(
+            f"{self.engine} total",
+            *sums[:5],
+            seeded=seeded,
+            killed=seeded - len(self.survivors),
+            seconds=self.seconds,
+        )
 
     @property
     def holds(self) -> bool:
@@ -81,11 +92,12 @@ class Section:
         lines += [_line(COLUMNS), "|" + "---|" * len(COLUMNS)]
         lines += [_line([row.suite, *map(_number, row.numbers())]) for row in self.rows]
         lines += [_line([self.total.suite, *map(_number, self.total.numbers())])]
+        if self.beside:
+            counts = "; ".join(f"{_number(count)} {what}" for what, count in self.beside.items())
+            lines += ["", f"Beside these: {counts}."]
         if self.mutants:
-            names = ", ".join(f"`{name}`" for name in self.mutants)
-            lines += ["", f"Mutants: {names}."]
-            survived = ", ".join(f"`{name}`" for name in self.survivors)
-            lines += [f"Survived: {survived or 'none'}."]
+            lines += ["", f"{SEEDED}{_quoted(self.mutants)}."]
+            lines += [f"{SURVIVED}{_quoted(self.survivors) or 'none'}."]
         return "\n".join(lines) + "\n"
 
 
@@ -114,6 +126,15 @@ def mutants_in(records: Iterable[Path]) -> tuple[list[str], list[str]]:
     return sorted(seeded), sorted({name for each in found for name in each["survivors"]})
 
 
+def beside_in(records: Iterable[Path]) -> Counter[str]:
+    """What these runs counted beside their faults, together."""
+    every: Counter[str] = Counter()
+    for path in records:
+        if path.exists():
+            every.update(json.loads(path.read_text())["beside"])
+    return every
+
+
 def put(path: Path, section: Section) -> None:
     """Write the section into the report: in place of its engine's last one, others as they are."""
     kept = sections_in(path.read_text()) if path.exists() else {}
@@ -129,21 +150,31 @@ def sections_in(text: str) -> dict[str, str]:
 
 
 def total_line(sections: Iterable[str]) -> str:
-    """All engines together, from the last line of each section's table."""
-    totals = [line for text in sections for line in text.splitlines() if " total | " in line]
+    """All engines together, from the last line of each section's table; a mutant counts once."""
+    lines = [line for text in sections for line in text.splitlines()]
+    totals = [line for line in lines if " total | " in line]
     cells = [[int(cell.replace(",", "")) for cell in line.split("|")[2:-1]] for line in totals]
-    cases, planned, fired, kills, violations, seeded, killed, seconds = (
-        f"{sum(column):,}" for column in zip(*cells, strict=True)
+    cases, planned, fired, kills, violations, _, _, seconds = (
+        _number(sum(column)) for column in zip(*cells, strict=True)
     )
+    mutants, survivors = _names(lines, SEEDED), _names(lines, SURVIVED)
     return (
         f"Total: {len(totals)} engines, {cases} cases, {planned} faults planned, {fired} fired,"
-        f" {kills} processes killed, **{violations} violations**, {seeded} mutants seeded,"
-        f" {killed} killed, {seconds} seconds."
+        f" {kills} processes killed, **{violations} violations**, {len(mutants)} mutants seeded,"
+        f" {len(mutants - survivors)} killed, {seconds} seconds."
     )
 
 
 def today(now: datetime) -> str:
     return f"{now:%Y-%m-%d}"
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _names(lines: Iterable[str], head: str) -> set[str]:
+    return {name for line in lines if line.startswith(head) for name in re.findall("`(.+?)`", line)}
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ GOOD = Row("crash", cases=9, planned=1_200, fired=1_200, kills=7, seeded=2, kill
 
 
 def a_section(server: str, *rows: Row, seconds: int = 70) -> Section:
-    return Section(server, "2026-01-31", list(rows), seconds, ["blind_save"])
+    return Section(server, "2026-01-31", list(rows), seconds, ["blind_save", "no_fence"])
 
 
 def a_record(path: Path, **fields: object) -> Path:
@@ -42,8 +42,25 @@ def test_a_section_replaces_that_of_its_engine_and_keeps_the_others(tmp_path: Pa
     assert "| MySQL total | 10 | 1,200 | 1,200 | 7 | 0 | 2 | 2 | 70 |" in text
     assert (
         "Total: 2 engines, 19 cases, 2,400 faults planned, 2,400 fired, 14 processes killed,"
-        " **0 violations**, 4 mutants seeded, 4 killed, 140 seconds."
+        " **0 violations**, 2 mutants seeded, 2 killed, 140 seconds."
     ) in text
+
+
+def test_a_mutant_of_two_suites_and_two_engines_counts_once(tmp_path: Path) -> None:
+    report = tmp_path / "report.md"
+    for server, survivors in (("SQLite 3.40.1", []), ("MySQL 9.6.0", ["no_fence"])):
+        section = a_section(server, GOOD, dataclasses.replace(GOOD, suite="sweep"))
+        section.survivors.extend(survivors)
+        assert (section.total.seeded, section.total.killed) == (2, 2 - len(survivors))
+        crash_report.put(report, section)
+    assert "2 mutants seeded, 1 killed" in report.read_text()
+
+
+def test_what_is_counted_beside_the_faults_is_added_up_and_said(tmp_path: Path) -> None:
+    records = [a_record(tmp_path / name, beside={"not reached": 3}) for name in ("a", "b")]
+    beside = crash_report.beside_in([*records, tmp_path / "none"])
+    section = dataclasses.replace(a_section("SQLite 3.40.1", GOOD), beside=beside)
+    assert "Beside these: 6 not reached." in section.text()
 
 
 def test_a_report_written_twice_is_the_same_report(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import migrations, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
-from kernel.tables import columns_of, indexes_of
+from kernel.tables import columns_by_table, indexes_by_table
 
 
 def _tables(editor: BaseDatabaseSchemaEditor) -> set[str]:
@@ -18,11 +18,11 @@ def _tables(editor: BaseDatabaseSchemaEditor) -> set[str]:
 
 
 def _columns(editor: BaseDatabaseSchemaEditor, table: str) -> set[str]:
-    return columns_of(editor.connection).get(table, set())
+    return columns_by_table(editor.connection).get(table, set())
 
 
 def _indexes(editor: BaseDatabaseSchemaEditor, table: str) -> set[str]:
-    return indexes_of(editor.connection).get(table, set())
+    return indexes_by_table(editor.connection).get(table, set())
 
 
 class CreateTable(migrations.CreateModel):

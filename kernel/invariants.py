@@ -17,7 +17,7 @@ from kernel.delivery.invariants import DELIVERIES
 from kernel.jobs.invariants import JOBS
 from kernel.models import CheckReport
 from kernel.states import MACHINES
-from kernel.tables import columns_of, unique_keys_of
+from kernel.tables import columns_by_table, unique_keys_of
 from kernel.transactions import reading, transaction
 from kernel.usage.invariants import USAGE
 
@@ -103,7 +103,7 @@ def _unknown_states(limit: int) -> list[Offender]:
 
 
 def _missing_unique_keys(limit: int) -> list[Offender]:
-    columns, keys = columns_of(connection), unique_keys_of(connection)
+    columns, keys = columns_by_table(connection), unique_keys_of(connection)
     return [
         Offender(table, f"no unique key on ({', '.join(wanted)})")
         for table, wanted in UNIQUE_KEYS

@@ -89,8 +89,9 @@ class Kernel:
         """Check the schema, start the database threads and the passes. Never migrates (H2).
 
         Raises Unavailable when the schema does not fit, naming db_init, and after close began (G1).
-        Where only 0066 or 0067 is absent, the paths that need them are unavailable (H3). So it is
-        with a store without the jobs of the database while a destination needs an executor (M1).
+        Where only 0066 or 0067 is absent, the paths that need them are unavailable (H3). Raises it
+        too over a store without the jobs of the database while a destination needs an executor
+        (M1); one that is made later is met at the next start.
         """
         if self._closing:
             raise Unavailable("This kernel is closing; make a new one.", code="closing")

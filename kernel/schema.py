@@ -29,7 +29,7 @@ from kernel import clock
 from kernel.conf import conf
 from kernel.errors import Conflict, Unavailable
 from kernel.models import SchemaStep
-from kernel.tables import columns_of, indexes_of
+from kernel.tables import columns_by_table, indexes_by_table
 from kernel.transactions import reading, transaction
 
 LOCK_NAME = "bailing_db_init"
@@ -200,7 +200,7 @@ def missing_parts() -> list[str]:
     For db_verify: the ledger says that a migration ran, not that nobody dropped something since.
     """
     missing = []
-    tables, indexes = columns_of(connection), indexes_of(connection)
+    tables, indexes = columns_by_table(connection), indexes_by_table(connection)
     for model in apps.get_app_config("kernel").get_models():
         table = model._meta.db_table
         if table not in tables:

@@ -1,7 +1,7 @@
 """SQL written out for hot verbs: building a query with the ORM costs more than running it.
 
-Table and column names come from the models; tests and tails are our own text; values are always
-parameters. What is not hot uses the ORM.
+Here table and column names come from the models. Tests, tails and the few whole statements that the
+verbs bring are our own text; values are always parameters. What is not hot uses the ORM.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from django.db import IntegrityError, connection
 from django.db.models import Field, Model
 
-from kernel.errors import RetryTransaction
+from kernel.errors import KernelError, RetryTransaction
 from kernel.ids import IdField
 from kernel.transactions import requires_transaction
 
@@ -33,10 +33,11 @@ def rows(
 ) -> list[Row]:
     """Rows by column -> value, or -> values of which one must match; then our own text `more`.
 
-    `columns` (default all) are read, others are fetched when asked for. `lock`: FOR UPDATE, where
-    the database has it. Values of `where` are checked as the ORM does: InvalidId.
+    `columns` (default all) and the key are read, others are fetched when asked for. `lock`: FOR
+    UPDATE, where the database has it, and only inside a transaction: KernelError. Values of `where`
+    are checked as the ORM does: InvalidId; None is no value: ValueError.
     """
-    names, alias = columns or columns_of(model), connection.alias
+    names, alias = _read(model, columns), connection.alias
     found = values(model, names, where, more=more, parameters=parameters, lock=lock)
     return [model.from_db(alias, names, one) for one in found]
 
@@ -54,16 +55,20 @@ def values(
     given: list[Any] = []
     shape: list[tuple[str, int]] = []
     for name, value in where.items():
-        many = isinstance(value, Collection) and not isinstance(value, str)
+        if value is None:
+            raise ValueError(f"{name} = NULL finds nothing; say IS NULL in `more`")
+        many = isinstance(value, Collection) and not isinstance(value, str | bytes)
         found = list(value) if many else [value]
         if not found:
             return []
         given += map(_field(model, name).get_prep_value, found)
         shape.append((name, len(found)))
+    if lock and not connection.in_atomic_block:
+        raise KernelError(f"a lock on {model._meta.db_table} needs a transaction around it")
     lock = lock if connection.features.has_select_for_update else ""
     with connection.cursor() as cursor:
         statement = _select(model, columns, tuple(shape), more, lock)
-        cursor.execute(statement, [*given, *_plain(parameters)])
+        cursor.execute(statement, _plain([*given, *parameters]))
         fetched: Sequence[Sequence[Any]] = cursor.fetchall()
     readers = _readers(model, columns)
     if not readers:
@@ -76,14 +81,14 @@ def values(
 
 
 @requires_transaction
-def insert_new_in_tx(row: Model) -> None:
+def insert_new_row_in_tx(row: Model) -> None:
     """INSERT a row. When its key was taken the whole block runs again and then sees it."""
     insert_new_rows_in_tx([row])
 
 
 @requires_transaction
 def insert_new_rows_in_tx(new: Sequence[Model]) -> None:
-    """INSERT rows of one model. As `insert_new_in_tx` when a key was taken."""
+    """INSERT rows of one model. As `insert_new_row_in_tx` when a key was taken."""
     try:
         insert_rows_in_tx(new)
     except IntegrityError as error:
@@ -138,6 +143,13 @@ def columns_of(model: type[Model], *, without: tuple[str, ...] = ()) -> tuple[st
     """The columns of a model, in its order."""
     names = (field.attname for field in model._meta.concrete_fields)
     return tuple(name for name in names if name not in without)
+
+
+@lru_cache(maxsize=64)
+def _read(model: type[Model], columns: tuple[str, ...]) -> tuple[str, ...]:
+    """These columns and the key, in the order of the model, which from_db() relies on."""
+    key = model._meta.pk.attname
+    return tuple(name for name in columns_of(model) if not columns or name in (*columns, key))
 
 
 @lru_cache(maxsize=512)

@@ -26,12 +26,12 @@ UNIQUE_KEYS = {
 }
 
 
-def columns_of(connection: Any) -> dict[str, set[str]]:
+def columns_by_table(connection: Any) -> dict[str, set[str]]:
     """The names of the columns by table. A table without a column is no table."""
     return _by_table(_rows(connection, COLUMNS))
 
 
-def indexes_of(connection: Any) -> dict[str, set[str]]:
+def indexes_by_table(connection: Any) -> dict[str, set[str]]:
     """The names of the indexes by table, unique keys included."""
     return _by_table(_rows(connection, INDEXES))
 

@@ -30,7 +30,7 @@ from kernel.errors import (
 from kernel.ids import check_id
 from kernel.models import Approval, Continuation, Token
 from kernel.runtime.maintenance import PageReport
-from kernel.sql import insert_new_in_tx
+from kernel.sql import insert_new_row_in_tx
 from kernel.states import APPROVAL, ApprovalState, Owed
 from kernel.transactions import (
     is_contention,
@@ -257,6 +257,7 @@ def _is_storable(text: str) -> bool:
     return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
+@requires_transaction
 def _locked_in_tx(approval_id: str, *, account_id: str = "") -> Approval:
     found = sql.rows(Approval, {"id": approval_id}, lock=sql.WAIT)
     if not found or (account_id and found[0].account_id != account_id):
@@ -296,7 +297,7 @@ def _recorded_in_tx(row: Approval, order: Decision, *, now: datetime) -> Approva
         raise LostRace(f"approval {row.id} changed meanwhile")
     for name, value in recorded.items():  # the row is locked: it is now what was written
         setattr(row, name, value)
-    insert_new_in_tx(
+    insert_new_row_in_tx(
         Continuation(
             approval_id=row.id,
             job_id=row.job_id,

@@ -16,7 +16,7 @@ from kernel.conf import conf
 from kernel.errors import Conflict, LostRace, NotFound
 from kernel.ids import new_id
 from kernel.models import Approval
-from kernel.sql import insert_new_in_tx
+from kernel.sql import insert_new_row_in_tx
 from kernel.states import APPROVAL, ApprovalState
 from kernel.transactions import requires_transaction
 
@@ -97,7 +97,7 @@ def open_in_tx(
             supersedes_id=question.supersedes_id,
             updated_at=now,
         )
-        insert_new_in_tx(row)
+        insert_new_row_in_tx(row)
         _audit_opened(row, actor)
         rows.append(row)
     outbox.publish_all_in_tx(events=[opened(row) for row in rows])
@@ -141,7 +141,7 @@ def void_in_tx(*, job_id: str, actor: audit.Actor, reason: str) -> int:
 @requires_transaction
 def cancel_in_tx(*, approval_id: str, actor: audit.Actor, reason: str) -> bool:
     """Cancel one open question or unused grant: its call is not made. False when it is neither."""
-    row = _locked(approval_id)
+    row = _locked_in_tx(approval_id)
     if row.state not in APPROVAL.moves_to(ApprovalState.CANCELLED, by="void"):
         return False
     _cancel(row, actor=actor, reason=reason)
@@ -158,7 +158,7 @@ def replace_in_tx(
     was asked about `approval_asks_count_max` times, or its job too often; `not_replaceable` when
     the old one is denied, expired, cancelled or used. NotFound.
     """
-    old = _locked(approval_id)
+    old = _locked_in_tx(approval_id)
     if old.state not in APPROVAL.moves_to(ApprovalState.CANCELLED, by="void"):
         raise _conflict(old, "not_replaceable")
     if _asks(old) >= conf.approval_asks_count_max:
@@ -186,7 +186,7 @@ def consume_in_tx(
     `changed` when the call is not the approved one, byte for byte. NotFound. Nothing is written
     before a Conflict is raised, so the caller may go on in its transaction.
     """
-    row = _locked(approval_id)
+    row = _locked_in_tx(approval_id)
     if row.state != ApprovalState.APPROVED:
         raise _conflict(row, "expired" if row.state == ApprovalState.EXPIRED else "not_approved")
     now = clock.db_now()
@@ -214,7 +214,7 @@ def give_back_in_tx(*, approval_id: str, actor: audit.Actor = AGENT) -> None:
 
     Conflict `not_consumed`, NotFound.
     """
-    row = _locked(approval_id)
+    row = _locked_in_tx(approval_id)
     if row.state != ApprovalState.CONSUMED:
         raise _conflict(row, "not_consumed")
     _move(row, ApprovalState.APPROVED, by="give_back_call", at=clock.db_now(), consumed_at=None)
@@ -228,7 +228,7 @@ def expire_grant_in_tx(*, approval_id: str, actor: audit.Actor = AGENT) -> None:
     The decision stays as it was recorded; an expired one stays as it is. Conflict `not_approved`
     when it is no unused grant or its time is not over. NotFound.
     """
-    row = _locked(approval_id)
+    row = _locked_in_tx(approval_id)
     if row.state == ApprovalState.EXPIRED:
         return
     now = clock.db_now()
@@ -238,7 +238,8 @@ def expire_grant_in_tx(*, approval_id: str, actor: audit.Actor = AGENT) -> None:
     _audit_move(row, "approval.expired", ApprovalState.EXPIRED, actor, reason="used too late")
 
 
-def _locked(approval_id: str) -> Approval:
+@requires_transaction
+def _locked_in_tx(approval_id: str) -> Approval:
     found = sql.rows(Approval, {"id": approval_id}, lock=sql.WAIT)
     if not found:
         raise NotFound(f"no approval {approval_id}")

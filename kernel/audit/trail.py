@@ -94,7 +94,7 @@ def append_in_tx(
         at=at or clock.db_now(),
     )
     row.sha256 = digest(row)
-    sql.insert_new_in_tx(row)
+    sql.insert_new_row_in_tx(row)
     return row
 
 

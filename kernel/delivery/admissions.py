@@ -47,7 +47,9 @@ def note_in_tx(admitted: Mapping[str, str], *, actor: audit.Actor, reason: str) 
         DeadLetterReplay, ("id",), {"id": list(admitted)}, more="AND replay_identity IS NULL"
     )
     for (one,) in unnamed:
-        DeadLetterReplay.objects.filter(id=one).update(replay_identity=identity_of(one))
+        DeadLetterReplay.objects.filter(id=one, replay_identity=None).update(
+            replay_identity=identity_of(one)
+        )
     audit.append_all_in_tx(
         actor=actor,
         action=REPLAYED,

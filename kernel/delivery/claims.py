@@ -16,6 +16,7 @@ from kernel import clock, schema, sql
 from kernel.conf import conf
 from kernel.delivery.lookup import message_id_of
 from kernel.errors import RetryTransaction, Unavailable
+from kernel.ids import check_id
 from kernel.models import Destination, Notification
 from kernel.states import NotificationState
 from kernel.transactions import reading, requires_transaction, transaction
@@ -75,6 +76,7 @@ def claim(*, owner: str, limit: int, busy: Mapping[str, int]) -> list[Claimed]:
         schema.require(schema.DELIVERY)
     except Unavailable:
         return []
+    check_id(owner, field="owner")
     places = _places(busy=busy) if limit > 0 else []
     if not places:
         return []

@@ -177,7 +177,7 @@ def _move_in_tx(row: Notification, *, source: str, at: datetime, **values: Any) 
 def _write_attempt_in_tx(
     row: Notification, attempt: Attempt, *, ended_at: datetime, next_due_at: datetime | None
 ) -> None:
-    sql.insert_new_in_tx(
+    sql.insert_new_row_in_tx(
         DeliveryAttempt(
             notification_id=row.id,
             number=attempt.number,

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from kernel import audit, clock, schema, sql
 from kernel.conf import conf
 from kernel.errors import NotFound, RetryTransaction
-from kernel.ids import new_id
+from kernel.ids import check_id, new_id
 from kernel.models import Job, Pause
 from kernel.runtime.wake import JOBS, wake_after_commit_in_tx
 from kernel.state import notes, rows
@@ -107,6 +107,7 @@ def claim(*, owner: str, target: str, limit: int, account_id: str = "") -> list[
     (D4). `account_id` narrows the claim to one account. Unavailable without migration 0068.
     """
     schema.require(schema.AGENT_JOBS)
+    check_id(owner, field="owner")
     return _claim(owner=owner, target=target, limit=limit, account_id=account_id)
 
 

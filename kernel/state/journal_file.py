@@ -72,15 +72,22 @@ class JournalFile:
         What the disk refuses before that leaves the old file in use.
         """
         fresh, sha256 = Path(f"{self.path}.new"), START
-        file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        try:
+            file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        except OSError as error:
+            log.warning("%s could not be made smaller: %s", self.path, error.strerror)
+            return
         try:
             for record in chain([self._head], records):
                 sha256, line = _line(sha256, record)
                 _write(file, line)
             os.fsync(file)
             fresh.replace(self.path)
-        except OSError as error:
+        except BaseException as error:
             os.close(file)
+            fresh.unlink(missing_ok=True)  # half a file must not keep a full disk full
+            if not isinstance(error, OSError):
+                raise
             log.warning("%s could not be made smaller: %s", self.path, error.strerror)
             return
         os.close(self._file)

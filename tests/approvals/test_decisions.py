@@ -75,11 +75,11 @@ def test_a_decision_its_continuation_and_its_audit_row_are_one_act(word: str, st
     assert job_of(row).state == "waiting", "deciding alone admits nothing"
 
 
-@pytest.mark.parametrize("where", ["insert_new_in_tx", "audit"])
+@pytest.mark.parametrize("where", ["insert_new_row_in_tx", "audit"])
 def test_when_one_of_the_three_fails_none_is_there(where: str) -> None:
     row = one()
-    target = decisions if where == "insert_new_in_tx" else decisions.audit
-    name = where if where == "insert_new_in_tx" else "append_in_tx"
+    target = decisions if where == "insert_new_row_in_tx" else decisions.audit
+    name = where if where == "insert_new_row_in_tx" else "append_in_tx"
     before = everything()
     with mock.patch.object(target, name, side_effect=Boom), pytest.raises(Boom):
         approvals.decide(order=order(row))

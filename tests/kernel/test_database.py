@@ -34,6 +34,9 @@ def insert(*, name: str, gate: Gate | None = None) -> None:
 
 
 def test_each_thread_has_its_own_connection_and_keeps_it(kernel_db: None) -> None:
+    assert type(connections._connections) is threading.local, "kernel/apps.py"
+    assert connections._connections.default is connections["default"], "and Django looks there"
+
     def mine() -> tuple[object, object]:
         try:
             return connections["default"], connections["default"]

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from kernel import clock, sql
-from kernel.errors import InvalidId, RetryTransaction
+from kernel.errors import InvalidId, KernelError, RetryTransaction
 from kernel.models import Pause, Tool
 from kernel.transactions import transaction
 
@@ -53,6 +53,26 @@ def test_booleans_and_missing_times_are_those_of_the_model() -> None:
     )
     (tool,) = sql.rows(Tool, {"id": "look", "active": True})
     assert (tool.side_effect, tool.active, tool.created_at) == (False, True, now)
+
+
+def test_some_columns_come_with_the_key_and_the_rest_when_asked_for() -> None:
+    insert(rows=[pause("global")])
+    (row,) = sql.rows(Pause, {"scope": "global"}, columns=("paused_by", "reason"))
+    assert (row.reason, row.paused_by, row.scope) == ("maintenance 100 %", "user:ann", "global")
+    assert row.paused_at == Pause.objects.get().paused_at
+
+
+def test_a_time_finds_its_row_and_none_is_no_value() -> None:
+    insert(rows=[pause("global"), pause("route:a", hours=2)])
+    at = Pause.objects.get(scope="route:a").paused_at
+    assert [row.scope for row in sql.rows(Pause, {"paused_at": at})] == ["route:a"]
+    with pytest.raises(ValueError, match="IS NULL"):
+        sql.rows(Pause, {"paused_at": None})
+
+
+def test_a_lock_needs_a_transaction() -> None:
+    with pytest.raises(KernelError, match="transaction"):
+        sql.rows(Pause, {"scope": "global"}, lock=sql.WAIT)
 
 
 def test_what_is_no_id_reaches_no_statement() -> None:

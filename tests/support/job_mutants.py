@@ -132,7 +132,7 @@ def admission_that_ignores_its_marker() -> None:
 @mutant
 def continuation_after_the_decision() -> None:
     """Commit the decision first and promise to carry it through afterwards (against C2)."""
-    real_insert, real_decide = decisions.insert_new_in_tx, decisions.decide
+    real_insert, real_decide = decisions.insert_new_row_in_tx, decisions.decide
     promised: dict[str, Continuation] = {}
 
     def insert(row: Any) -> None:
@@ -151,7 +151,7 @@ def continuation_after_the_decision() -> None:
             _promise(row=row)
         return decided
 
-    decisions.insert_new_in_tx, decisions.decide = insert, decide
+    decisions.insert_new_row_in_tx, decisions.decide = insert, decide
     assert continuations.decide_surely is decisions.decide_surely
 
 

@@ -16,12 +16,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.support.faults import Violation
+from tests.support.history_replay import sentence
 from tests.support.history_work import PROMPTS
 from tests.support.history_world import ACTS, Plan, World
 from tests.support.sizes import sized
 
-STEPS = sized(20, 40)
+EVERYDAY_STEPS = 20
+STEPS = sized(EVERYDAY_STEPS, 40)
 WEIGHTS = {
     **dict.fromkeys(("decide", "answers", "say_of_a_call", "replay"), 5),
     **dict.fromkeys(("submit", "job", "message", "tick", "resolve", "thaw"), 3),
@@ -30,11 +31,11 @@ WEIGHTS = {
 
 
 class Broken(Exception):
-    """A history broke a promise: the sentence, and the plan that shows it."""
+    """A history broke a promise: what was raised, and the plan that shows it."""
 
-    def __init__(self, text: str, plan: Plan):
-        super().__init__(text)
-        self.text, self.plan = text, plan
+    def __init__(self, error: Exception, plan: Plan):
+        self.error, self.text, self.plan = error, sentence(error), plan
+        super().__init__(self.text)
 
 
 def run_histories(
@@ -42,13 +43,14 @@ def run_histories(
     tables: list[str],
     number: int,
     count: int,
+    steps: int = STEPS,
     seen: Callable[[World], None] = lambda world: None,
 ) -> None:
     """`count` histories drawn from the seed `number`, on the current database. Raises Broken."""
     broken: list[Broken] = []
     options = settings(
         max_examples=count,
-        stateful_step_count=STEPS,
+        stateful_step_count=steps,
         deadline=None,
         database=None,
         print_blob=False,
@@ -86,8 +88,7 @@ def _machine(
                 act()
             except Exception as error:
                 self.is_broken = True
-                text = str(error) if isinstance(error, Violation) else repr(error)
-                broken.append(Broken(text, list(self.world.plan)))
+                broken.append(Broken(error, list(self.world.plan)))
                 raise
 
         def teardown(self) -> None:

@@ -17,14 +17,15 @@ from tests.histories.machine import Broken, run_histories
 from tests.support.faults import FaultRecord
 from tests.support.history_acts import ACTS
 from tests.support.history_process import FAULTS
-from tests.support.history_replay import shortened, told
+from tests.support.history_replay import sentence, shortened, told
 from tests.support.history_world import World
 from tests.support.sizes import sized
 
 FIXED_SEED = 20_260_302
 SEED = sized(FIXED_SEED, random.SystemRandom().randrange(2**32))
 CHUNK = 25  # histories of one test
-CHUNKS = sized(200, 2_000) // CHUNK
+EVERYDAY_HISTORIES = 200
+CHUNKS = sized(EVERYDAY_HISTORIES, 2_000) // CHUNK
 SHORTEN_SECONDS = 60
 pytestmark = pytest.mark.timeout(600)
 
@@ -50,8 +51,10 @@ def test_no_random_history_contradicts_a_promise(
         run_histories(tables=tables_to_empty, number=seed, count=CHUNK, seen=seen)
     except Broken as broken:
         fault_record.violations.append(broken.text)
-        plan = shortened(broken.plan, tables=tables_to_empty, seconds=SHORTEN_SECONDS)
-        pytest.fail(told(plan, text=broken.text, seed=seed), pytrace=False)
+        plan, error = shortened(
+            broken.plan, broken.error, tables=tables_to_empty, seconds=SHORTEN_SECONDS
+        )
+        pytest.fail(told(plan, text=sentence(error), seed=seed), pytrace=False)
 
 
 def test_every_act_was_done_and_every_fault_has_fired() -> None:

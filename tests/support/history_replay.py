@@ -4,6 +4,7 @@ import json
 import time
 from typing import Any
 
+from tests.support.faults import Violation
 from tests.support.history_world import Plan, World
 
 
@@ -20,32 +21,54 @@ def from_text(text: str) -> Plan:
     return [(str(name), dict(arguments)) for name, arguments in value]
 
 
-def what_breaks(plan: Plan, *, tables: list[str]) -> str:
-    """Play a plan to its end; the sentence that says what it breaks, '' where all holds."""
+def breaks(plan: Plan, *, tables: list[str]) -> Exception | None:
+    """Play a plan to its end; what it raised, None where all holds."""
     with World(tables=tables) as world:
         try:
             world.play(plan)
             world.end()
         except Exception as error:
-            return str(error) or repr(error)
-    return ""
+            return error
+    return None
 
 
-def shortened(plan: Plan, *, tables: list[str], seconds: float) -> Plan:
-    """A shorter plan that breaks something too, as far as `seconds` go."""
+def sentence(error: Exception | None) -> str:
+    """What a person reads: the promise that a Violation names, else the error itself; '' of None.
+
+    An error that is no Violation is a defect of the product or of the histories.
+    """
+    if error is None:
+        return ""
+    return (isinstance(error, Violation) and str(error)) or repr(error)
+
+
+def what_breaks(plan: Plan, *, tables: list[str]) -> str:
+    """The sentence that says what a plan breaks, '' where all holds."""
+    return sentence(breaks(plan, tables=tables))
+
+
+def shortened(
+    plan: Plan, error: Exception, *, tables: list[str], seconds: float
+) -> tuple[Plan, Exception]:
+    """A shorter plan, as far as `seconds` go, and what that plan raises.
+
+    Only an error of the same class counts: a broken promise is not shortened to a plan that stops
+    at something else.
+    """
     until, size = time.monotonic() + seconds, max(len(plan) // 2, 1)
     while True:
         start = 0
         while start < len(plan):
             if time.monotonic() > until:
-                return plan
+                return plan, error
             rest: Any = plan[:start] + plan[start + size :]
-            if what_breaks(rest, tables=tables):
-                plan = rest
+            found = breaks(rest, tables=tables)
+            if found is not None and type(found) is type(error):
+                plan, error = rest, found
             else:
                 start += size
         if size == 1:
-            return plan
+            return plan, error
         size //= 2
 
 

@@ -39,15 +39,26 @@ class Killed(BaseException):
 
 @dataclass
 class CommitFault:
-    """What happens at the `left`-th commit from now; `verb` is where it did."""
+    """What happens at the `left`-th commit from now; `verb` is where it did.
+
+    The process counts its commits apart from `left`, so that a fault that was due is known to have
+    been due, whether it fired or not.
+    """
 
     what: str
     left: int
     verb: str = ""
+    process: "Process | None" = None
+    due_at: int = 0  # the number of that commit in its process
 
     @property
     def fired(self) -> bool:
         return self.verb != ""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether its commit has come; a process may die or the history end before."""
+        return self.process is not None and self.process.commits >= self.due_at
 
 
 @dataclass
@@ -132,6 +143,7 @@ class Process:
         self.loop.set_exception_handler(lambda loop, context: None)
         self.is_dead = self.is_frozen = self.is_closed = False
         self.fault: CommitFault | None = None
+        self.commits = 0  # that it has begun, with a fault or without
         self.verb = ""
         self._tasks: set[asyncio.Task[Any]] = set()
         self.connection = self._connect()
@@ -222,6 +234,11 @@ class Process:
         self.start(self._handler(scope, receive, send))
         return exchange
 
+    def plan_fault(self, fault: CommitFault) -> None:
+        """Meet this fault, counted from now."""
+        self.fault = fault
+        fault.process, fault.due_at = self, self.commits + fault.left
+
     def kill(self) -> None:
         """SIGKILL: nothing it began is ended, its connection is gone."""
         self.is_dead = True
@@ -248,6 +265,7 @@ class Process:
     def _commit(self, commit: Callable[[], None]) -> None:
         if self.is_dead:
             raise Killed
+        self.commits += 1
         fault = self.fault
         if fault is None:
             commit()
@@ -256,10 +274,11 @@ class Process:
         if fault.left > 0:
             commit()
             return
-        self.fault, fault.verb = None, self.verb or "?"
+        self.fault = None
         if fault.what in (KILL_AFTER, LANDED):
             commit()
         self._break_connection()
+        fault.verb = self.verb or "?"
         if fault.what in (KILL_BEFORE, KILL_AFTER):
             self.is_dead = True
             raise Killed

@@ -268,7 +268,7 @@ class World:
     def plan_fault(self, process: Process, fault: CommitFault) -> None:
         """Let a process meet this fault, unless it has another one before it."""
         if process.fault is None:
-            process.fault = fault
+            process.plan_fault(fault)
             self.faults.append(fault)
 
     def call(

@@ -67,7 +67,7 @@ def day(transactional_db: None, settings: Any) -> Iterator[None]:
     """A busy day whose rows changed in another order than they were made in."""
     console_data.busy_day(settled_rows=6)
     work_data.busy_desk()
-    delivery_data.busy_post(letters=4)
+    delivery_data.busy_post(letters=6)
     for model in (Request, Job, Notification, Approval, Operation, DeadLetter):
         rows = list(model.objects.order_by("id"))
         for row, other in zip(rows, reversed(rows), strict=True):

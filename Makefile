@@ -16,7 +16,7 @@ COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
-run: $(VENV)/.run .env $(SCHEMA) ## set up what is missing, then start on 127.0.0.1:18900
+run: $(VENV)/.run .env $(SCHEMA) ## set up what is missing, then start on 127.0.0.1:18900 (ARGS="--port N")
 	@exec $(PY) manage.py standalone $(ARGS)
 
 test: test-packages $(VENV)/.dev ## every suite, on SQLite and on a private MariaDB

@@ -105,6 +105,22 @@ def _attention(found: Figures, views: list[PassView]) -> list[dict[str, Any]]:
                 "href": reverse("health"),
             }
         )
+    if found.unfit.count:
+        items.append(
+            {
+                "icon": "alert",
+                "tone": "warn",
+                "title": ngettext(
+                    "%(count)s check of the installation fails",
+                    "%(count)s checks of the installation fail",
+                    found.unfit.count,
+                )
+                % {"count": found.unfit},
+                "text": _("Found by the last examination. Health says what to do."),
+                "side": since_text(found.unfit),
+                "href": reverse("health"),
+            }
+        )
     if found.unknown.count:
         items.append(
             {

@@ -193,7 +193,8 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
             listener.bind((host, port))
         except OSError as error:
             raise CommandError(
-                f"Cannot listen on {host}:{port}: {error.strerror}. Choose another with --port."
+                f"Cannot listen on {host}:{port}: {error.strerror}."
+                ' Choose another with --port N (make run ARGS="--port N").'
             ) from None
         listener.listen(2048)
         yield listener

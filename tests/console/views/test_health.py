@@ -57,3 +57,6 @@ def test_a_finding_is_no_invariant_and_an_invariant_is_no_finding(signed_in: Sig
     page = viewer.get(reverse("health")).text
     assert "Never checked" in page, "no invariant was"
     assert "host.disk" in page and "Make room." in page and "<b>1 MiB" not in page
+    home = viewer.get(reverse("home")).text
+    assert "1 check of the installation fails" in home
+    assert "invariant of the database" not in home

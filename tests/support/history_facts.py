@@ -50,6 +50,7 @@ NEXT: dict[str, dict[str, set[str]]] = {
     },
     "dead_letter": {"open": {"resolved"}},
 }
+FOR_AN_OPERATOR = ("tool_uncertain", "outcome_unknown")
 TABLES: dict[str, tuple[str, str, dict[str, str], tuple[str, ...]]] = {
     "requests": (
         "SELECT * FROM bz_usage_requests",
@@ -159,9 +160,11 @@ class Facts:
             if row["state"] in ("queued", "running")
         ]
         found += [
-            f"continuation of {key} ({self.now['jobs'][row['job_id']]['state']})"
+            f"continuation of {key} ({now['jobs'][row['job_id']]['state']})"
             for key, row in now["continuations"].items()
             if row["state"] == "owed"
+            # Owed until an operator says what became of another call of the same job.
+            and now["jobs"][row["job_id"]]["waiting_reason"] not in FOR_AN_OPERATOR
         ]
         found += [
             f"notification {row['id']} ({row['state']})"

@@ -18,6 +18,7 @@ from typing import Any
 
 import django
 
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")  # as in manage.py
 django.setup()
 
 # WhiteNoise serves small files from a plain iterator; Django says so at each of them.

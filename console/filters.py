@@ -107,7 +107,9 @@ class Moment(Filter):
         if parsed.tzinfo is None:
             parsed = parsed.replace(tzinfo=timezone.get_current_timezone())
         try:
-            return parsed.astimezone(UTC)
+            read = parsed.astimezone(UTC)
+            timezone.localtime(read)  # the edge of the calendar has no local time
+            return read
         except OverflowError:
             raise BadFilter(self.name, text, _("lies outside the calendar")) from None
 

@@ -73,7 +73,8 @@ class Cursor:
             parsed = datetime.fromisoformat(moment)
             if version != "1" or parsed.tzinfo is None or not row_id:
                 raise ValueError(text)
-        except (ValueError, binascii.Error):
+            parsed = parsed.astimezone(UTC)
+        except (ValueError, OverflowError, binascii.Error):
             raise BadFilter(name, text, _("not a position in this list")) from None
         return cls(parsed, row_id, newer=name == BEFORE)
 

@@ -21,13 +21,15 @@ OPEN_NAMES = frozenset(
 def missing_factor(request: HttpRequest, name: str) -> HttpResponseBase | None:
     """None, or the way on for a person whose role needs a factor that this session did not prove.
 
-    To Your account where none is set up; who has one signs in again, with it. No query where no
-    role needs one, or once the session proved one.
+    To Your account where none is set up; who has one signs in again, with it. A proof counts while
+    there is a factor. No query where no role needs one.
     """
     user: Any = request.user
-    if has_proved_factor(request) or not access.must_have_factor(user=user):
+    if not access.must_have_factor(user=user):
         return None
     if access.has_factor(user=user):
+        if has_proved_factor(request):
+            return None
         logout(request)
         address = f"{resolve_url('sign-in')}?ended=1"
     elif name in OPEN_NAMES:

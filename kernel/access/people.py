@@ -7,7 +7,8 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.utils.crypto import salted_hmac
 
-from kernel import audit, clock
+from kernel import audit, clock, schema
+from kernel.access.sign_ins import end_all_in_tx
 from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
 from kernel.models import AppliedSecret
 from kernel.transactions import insert_new_in_tx, reading, transaction
@@ -104,7 +105,9 @@ def change_person(
     reason: str = "",
     version: int | None = None,
 ) -> User:
-    """Change a person's role, password or access; a new password ends their sign-ins.
+    """Change a person's role, password or access.
+
+    A new password, and the end of access, end their sign-ins.
 
     `version` is what person_version() said when the form was shown; LostRace when somebody acted
     meanwhile. Nobody changes themselves. NotFound, InvalidInput.
@@ -124,6 +127,8 @@ def change_person(
         user.is_staff = role == "admin"
     if active is not None:
         user.is_active = active
+        if not active and schema.is_applied(schema.SIGN_IN):
+            end_all_in_tx(user=user)  # else they would live again with the next change
     if password is not None:
         _check_password(password, user)
         user.set_password(password)

@@ -35,7 +35,11 @@ class JournalFile:
     """One open file of records; at most one process has it."""
 
     def __init__(self, path: Path, head: dict[str, Any]) -> None:
-        """Take the lock and open. Unavailable `store_locked` when another process has it."""
+        """Take the lock and open. Unavailable `store_locked` when another process has it.
+
+        A link is followed first: one file has one lock, and is what a rewrite replaces.
+        """
+        path = path.resolve()
         self.path, self._head = path, head
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = Path(f"{path}.lock").open("w")  # noqa: SIM115  # held until close()

@@ -42,6 +42,15 @@ def test_a_bad_filter_is_refused_by_name(query, name):
     assert caught.value.name == name
 
 
+@pytest.mark.parametrize(
+    ("zone", "at"),
+    [("Asia/Tokyo", "9999-12-31T23:59+00:00"), ("America/New_York", "0001-01-01T00:00+00:00")],
+)
+def test_a_time_that_the_readers_zone_cannot_show_is_refused(zone, at):
+    with timezone.override(zone), pytest.raises(BadFilter):
+        read(f"since={at.replace('+', '%2B')}")
+
+
 def test_page_positions_are_no_filters():
     assert read("after=abc&poll=1").values == {}
 

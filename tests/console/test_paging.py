@@ -163,3 +163,10 @@ def test_a_count_stops_at_its_cap(rows):
     assert str(capped_count(Request.objects.all(), cap=100)) == "45"
     assert str(capped_count(Request.objects.all(), cap=45)) == "45"
     assert str(capped_count(Request.objects.all(), cap=44)) == "44+"
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_a_position_outside_the_calendar_is_none(moment):
+    text = base64.urlsafe_b64encode(f"1 {moment} x".encode()).decode().rstrip("=")
+    with pytest.raises(BadFilter):
+        Cursor.read({"after": text})

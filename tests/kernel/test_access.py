@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kernel import audit
+from kernel import audit, clock
 from kernel.access import (
     SCOPES,
     add_person,
@@ -19,7 +19,7 @@ from kernel.access import (
 )
 from kernel.access.people import ensure_admin, ensure_roles, role_of
 from kernel.errors import Conflict, Forbidden, InvalidInput, NotFound, Unauthorized
-from kernel.models import AuditRow, Token
+from kernel.models import AuditRow, ConsoleSession, Token
 from tests.support.product import OPERATOR, make_account, make_token
 
 PASSWORD = "correct horse battery 9"
@@ -214,6 +214,17 @@ def test_a_changed_role_replaces_the_earlier_one(kernel_db: None) -> None:
     assert [group.name for group in user.groups.all()] == ["approver"]
     assert not user.is_staff
     assert actions() == ["person.add", "person.change"]
+
+
+def test_sign_ins_of_closed_access_do_not_come_back_with_it(kernel_db: None) -> None:
+    user = person()
+    now = clock.db_now()
+    ConsoleSession.objects.create(
+        session_key="k" * 32, session_data="", expire_date=now, person_id=user.pk
+    )
+    change_person(name="vera", active=False, actor=OPERATOR)
+    change_person(name="vera", active=True, actor=OPERATOR)
+    assert not ConsoleSession.objects.exists()
 
 
 def test_nobody_changes_their_own_access(kernel_db: None) -> None:

@@ -51,6 +51,10 @@ def test_a_second_writer_is_refused_and_names_the_way_out(store: JsonlStore, pat
     with pytest.raises(Unavailable) as refusal:
         JsonlStore(path)
     assert refusal.value.error_code == "store_locked"
+    link = path.parent / "link.jsonl"
+    link.symlink_to(path)
+    with pytest.raises(Unavailable, match="open"):
+        JsonlStore(link)
     code = (
         "import fcntl, sys\n"
         f"lock = open({str(path) + '.lock'!r})\n"

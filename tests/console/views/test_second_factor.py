@@ -213,6 +213,16 @@ def test_a_role_that_must_have_a_factor_is_confined_until_it_has_one(olga, setti
     assert other.get("/requests/")["Location"].startswith("/sign-in/")
 
 
+def test_a_proof_counts_only_while_there_is_a_factor(olga, settings):
+    client = Client()
+    sign_in(client)
+    form = rendered(client, "you-app")
+    send(client, form, code=code(client.session["totp_secret"]))
+    Authenticator.objects.all().delete()
+    settings.MFA_ROLES = frozenset({"operator"})
+    assert client.get("/requests/")["Location"] == "/you/"
+
+
 def test_other_roles_are_left_alone(olga, settings):
     settings.MFA_ROLES = frozenset({"admin"})
     client = Client()

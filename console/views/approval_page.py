@@ -12,11 +12,12 @@ from console.acting import version_of
 from console.bodies import BodyView, body_view
 from console.formats import ago_text
 from console.forms import ConsoleForm, NoteField
-from console.queries.approvals import approval_rows, fate, state_now, uncertain_calls
+from console.queries.approvals import HEAVY, approval_rows, fate, state_now, uncertain_calls
 from console.queries.audit import acts_on
+from console.queries.tool_versions import Address, addresses_of
 from console.timeline import Step
 from console.untrusted import to_html
-from console.views.call_parts import prompt_of, target_of
+from console.views.call_parts import bound_to, prompt_of
 from console.words import act_text
 from kernel import clock
 from kernel.approvals.arguments import Change, difference, masked
@@ -29,6 +30,7 @@ from kernel.approvals.lookup import (
 )
 from kernel.errors import KernelError, NotFound
 from kernel.ids import is_id
+from kernel.jobs.proposals import judge
 from kernel.models import Approval, Continuation, Job, Tool, ToolCall
 from kernel.states import ApprovalState, CallState, JobState, Owed
 
@@ -40,6 +42,7 @@ LIVE_FATES = frozenset({"", "owed", "owed_failing", "not_started", "runs"})
 ENDED_JOBS = frozenset(
     {JobState.DONE, JobState.FAILED, JobState.REFUSED, JobState.CANCELLED, JobState.PARKED}
 )
+GONE_JOBS = ENDED_JOBS - {JobState.PARKED}
 HIGH = "high"
 
 
@@ -76,6 +79,10 @@ def approval_context(request: HttpRequest, row: Approval) -> dict[str, Any]:
     tool = Tool.objects.filter(id=row.tool).first()
     last = last_approved_like(approval=row)
     replaced = Approval.objects.filter(id=row.supersedes_id).first() if row.supersedes_id else None
+    before = replaced or last
+    versions = [each.tool_version for each in (row, before) if each is not None]
+    addresses = addresses_of(tool, versions)
+    replacement = _replacement_of(row, call)
     return {
         "row": row,
         "state": state,
@@ -86,12 +93,16 @@ def approval_context(request: HttpRequest, row: Approval) -> dict[str, Any]:
         "version": _version(row, state, call, continuation, job),
         "why": why_not(request, row, state),
         "tool": tool,
-        "target": target_of(tool) if tool else None,
-        "has_drifted": tool is not None and tool.version != row.tool_version,
+        "bound": bound_to(tool, row.tool_version, addresses=addresses),
+        "anew_why": why_not_anew(row, tool),
+        "is_not_sent": is_not_sent(row, tool, call, job),
+        "replacement": replacement,
+        "replacement_state": state_now(replacement, now=now) if replacement else "",
         "arguments": arguments_view(row.arguments_text),
         "replaced": replaced,
         "last": last,
-        "changes": _changes(replaced or last, row),
+        "changes": _changes(before, row),
+        "tool_changes": _tool_changes(before, row, addresses),
         "call": call,
         "continuation": continuation,
         "steps": steps_of(row, state, what, call, continuation),
@@ -137,6 +148,26 @@ def arguments_view(text: str) -> BodyView | None:
     return body_view(data, content_type="application/json", bytes_max=len(data))
 
 
+def has_drifted(row: Approval, tool: Tool | None) -> bool:
+    """Whether the tool changed since this was asked: nothing is sent for it any more (C1)."""
+    return tool is not None and tool.version != row.tool_version
+
+
+def why_not_anew(row: Approval, tool: Tool | None) -> str:
+    """Why a changed tool is not even asked about again, untrusted; '' when it is."""
+    if not has_drifted(row, tool):
+        return ""
+    judged = judge(tool=tool, given_text=row.arguments_text)
+    return judged.message or judged.error_code
+
+
+def is_not_sent(row: Approval, tool: Tool | None, call: ToolCall | None, job: Any) -> bool:
+    """Whether it is approved, but its call cannot be sent since the tool changed."""
+    waits = call is not None and call.state == CallState.PROPOSED
+    is_gone = job is not None and job.state in GONE_JOBS
+    return row.state == ApprovalState.APPROVED and waits and not is_gone and has_drifted(row, tool)
+
+
 def is_live(state: str, what: str, job: Job | None) -> bool:
     """Whether the page should look again by itself."""
     if state == ApprovalState.OPEN:
@@ -153,6 +184,16 @@ def _call_of(row: Approval) -> ToolCall | None:
         .filter(id=row.tool_call_id)
         .first()
     )
+
+
+def _replacement_of(row: Approval, call: ToolCall | None) -> Approval | None:
+    """The latest question about the same call, where this one was cancelled for it."""
+    if row.state != ApprovalState.CANCELLED or call is None or call.approval_id in ("", row.id):
+        return None
+    newest: Approval | None = (
+        Approval.objects.defer(*HEAVY).filter(id=call.approval_id, tool_call_id=call.id).first()
+    )
+    return newest
 
 
 def _job_of(row: Approval) -> Any:
@@ -175,6 +216,19 @@ def _changes(before: Approval | None, row: Approval) -> list[Change]:
         found: list[Change] = difference(before.arguments_text, row.arguments_text)
     except (KernelError, ValueError):
         return []
+    return found
+
+
+def _tool_changes(
+    before: Approval | None, row: Approval, addresses: dict[int, Address]
+) -> list[Change]:
+    """The tool's version and, where both are known, its address, as far as they differ."""
+    if before is None or before.tool_version == row.tool_version:
+        return []
+    found = [Change(_("Version of the tool"), str(before.tool_version), str(row.tool_version))]
+    old, new = addresses.get(before.tool_version), addresses.get(row.tool_version)
+    if old is not None and new is not None and old != new:
+        found.append(Change(_("Address"), str(old), str(new)))
     return found
 
 

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from django.contrib import messages
 from django.core.exceptions import BadRequest
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
@@ -23,9 +24,11 @@ from console.views.approval_page import (
     HIGH,
     DecideForm,
     approval_context,
+    has_drifted,
     page_version,
     row_or_404,
     who_was_first,
+    why_not_anew,
 )
 from console.views.news import seen_moment
 from console.waking import start_pass, store_of, wake_worker
@@ -34,8 +37,9 @@ from kernel.approvals.continuations import Answer, decide_and_carry, retry_now
 from kernel.approvals.decisions import Decision
 from kernel.errors import Conflict, KernelError, NotFound
 from kernel.ids import is_id, new_id
-from kernel.models import Approval
+from kernel.models import Approval, Tool
 from kernel.schema import AGENT_JOBS, CONTINUATIONS
+from kernel.states import ApprovalState
 
 DETAIL, STATE_PART = "console/approvals/detail.html", "console/approvals/_state.html"
 DECIDE, DECIDE_PART = "console/approvals/decide.html", "console/approvals/_decide.html"
@@ -113,7 +117,11 @@ def decide(request: HttpRequest, approval_id: str, decision: str) -> HttpRespons
     wake_worker(request)
     if answer.http_status == 503:
         return _continuing(request, screen, answer, order, form)
-    return screen.done(to=reverse("approval", args=[row.id]), message=_done_text(answer))
+    unsent = _unsent_text(answer.approval)
+    if unsent:
+        messages.warning(request, unsent)
+    to = reverse("approval", args=[row.id])
+    return screen.done(to=to, message="" if unsent else _done_text(answer))
 
 
 def _decide_context(
@@ -185,6 +193,23 @@ def _done_text(answer: Answer) -> str:
     if not row.job_id:
         return _("Approved. The agent that asked resumes its invocation itself.")
     return _("Approved. The job goes on.")
+
+
+def _unsent_text(row: Approval) -> str:
+    """What an approval does when the tool changed since it was asked; '' when it did not."""
+    tool = Tool.objects.filter(id=row.tool).first()
+    is_unused = row.state in (ApprovalState.APPROVED, ApprovalState.CANCELLED)
+    if row.decision != "approved" or not is_unused or tool is None or not has_drifted(row, tool):
+        return ""
+    start = _("Recorded, but this call is not sent: the tool changed since it was asked.")
+    if why_not_anew(row, tool):
+        return start
+    version = {"n": tool.version}
+    if row.job_id:
+        then = _("The job asks anew under version %(n)s; decide that question too.") % version
+    else:
+        then = _("When the agent resumes, it is asked anew under version %(n)s.") % version
+    return f"{start} {then}"
 
 
 @needs("operate")

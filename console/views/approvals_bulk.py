@@ -26,7 +26,13 @@ from console.migrated import needs_migration
 from console.queries.approvals import state_now
 from console.responses import Screen, form_key, see_other
 from console.step_up import asked
-from console.views.approval_page import HIGH, arguments_view, who_was_first, why_not
+from console.views.approval_page import (
+    HIGH,
+    arguments_view,
+    has_drifted,
+    who_was_first,
+    why_not,
+)
 from console.waking import store_of, wake_worker
 from kernel import clock
 from kernel.approvals.continuations import decide_and_carry
@@ -34,9 +40,10 @@ from kernel.approvals.decisions import Decision
 from kernel.conf import conf
 from kernel.errors import Conflict, KernelError
 from kernel.ids import is_id, new_id
-from kernel.models import Approval
+from kernel.models import Approval, Tool
 from kernel.schema import AGENT_JOBS, CONTINUATIONS
 from kernel.state import RuntimeStateStore
+from kernel.states import ApprovalState
 
 DECISIONS = ("approved", "denied")
 ITEM = re.compile(r"([A-Za-z0-9._:-]{1,64}) ([0-9a-f]{64}) ([A-Za-z0-9._:-]{1,128})")
@@ -50,6 +57,7 @@ class Planned:
     arguments: BodyView | None
     left_out: str  # '' = it takes part
     decision_id: str
+    is_changed: bool  # its tool changed since: approved, it is not sent
 
     @property
     def item(self) -> str:
@@ -90,7 +98,8 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
     if not ids:
         messages.error(request, _("Nothing was ticked. Tick at least one question first."))
         return see_other(reverse("approvals"))
-    planned = _plan(request, [(one, new_id("dec")) for one in ids if is_id(one)])
+    wanted = [(one, new_id("dec")) for one in ids if is_id(one)]
+    planned = _plan(request, wanted, decision=decision)
     return screen.show(_context(decision, planned, None))
 
 
@@ -102,7 +111,8 @@ def _decide_all(request: HttpRequest, screen: Screen) -> HttpResponseBase:
     parts = [one.groups() for one in items if one is not None]
     _check_count(parts)
     form_key(request)  # a form of ours
-    planned = _plan(request, [(approval_id, key) for approval_id, _sha, key in parts])
+    wanted = [(approval_id, key) for approval_id, _sha, key in parts]
+    planned = _plan(request, wanted, decision=decision)
     form = BulkForm(request.POST, needs_reason=_needs_reason([one.row for one in planned]))
     if not form.is_valid():
         return screen.invalid(_context(decision, planned, form))
@@ -112,7 +122,7 @@ def _decide_all(request: HttpRequest, screen: Screen) -> HttpResponseBase:
             return proof
     reason = form.cleaned_data["reason"]
     actor, store = actor_of(request), store_of(request)
-    rows = {one.row.id: one.row for one in planned}
+    rows = {one.row.id: one for one in planned}
     results = [
         _decide_one(
             rows.get(approval_id), Decision(approval_id, decision, key, reason, actor, sha), store
@@ -125,7 +135,8 @@ def _decide_all(request: HttpRequest, screen: Screen) -> HttpResponseBase:
     return screen.show(context)
 
 
-def _decide_one(row: Approval | None, order: Decision, store: RuntimeStateStore) -> Result:
+def _decide_one(planned: Planned | None, order: Decision, store: RuntimeStateStore) -> Result:
+    row = planned.row if planned else None
     try:
         answer = decide_and_carry(order=order, store=store)
     except KernelError as error:
@@ -139,16 +150,23 @@ def _decide_one(row: Approval | None, order: Decision, store: RuntimeStateStore)
         return Result(row, order.approval_id, status, _("Recorded, continuing: a step failed."))
     if answer.continuation_pending:
         return Result(row, order.approval_id, status, _("Recorded; the job is still busy."))
+    is_unused = answer.approval.state in (ApprovalState.APPROVED, ApprovalState.CANCELLED)
+    if planned and planned.is_changed and is_unused:
+        text = _("Recorded, but not sent: the tool changed since. It is asked anew.")
+        return Result(row, order.approval_id, status, text)
     return Result(row, order.approval_id, status, _("Carried through."))
 
 
-def _plan(request: HttpRequest, wanted: Sequence[tuple[str, str]]) -> list[Planned]:
-    """Two queries: the rows, then the arguments of those that are short enough to show here."""
+def _plan(
+    request: HttpRequest, wanted: Sequence[tuple[str, str]], *, decision: str
+) -> list[Planned]:
+    """Three queries: the rows, their tools, the arguments that are short enough to show here."""
     now = clock.now()
     found = Approval.objects.defer("arguments_text").annotate(size=Length("arguments_text"))
     rows = found.in_bulk([approval_id for approval_id, _key in wanted])
     short = [row.id for row in rows.values() if row.size <= conf.audit_view_bytes_max]
     texts = dict(Approval.objects.filter(id__in=short).values_list("id", "arguments_text"))
+    tools = Tool.objects.only("id", "version").in_bulk({row.tool for row in rows.values()})
     planned = []
     for approval_id, key in wanted:
         row = rows.get(approval_id)
@@ -157,8 +175,11 @@ def _plan(request: HttpRequest, wanted: Sequence[tuple[str, str]]) -> list[Plann
         why = why_not(request, row, state_now(row, now=now))
         if not why and row.id not in texts:
             why = _("Its arguments are too long for this list; decide it on its own page.")
+        is_changed = has_drifted(row, tools.get(row.tool))
+        if not why and is_changed and decision == "approved":
+            why = _("Its tool changed since it was asked; decide it on its own page.")
         view = arguments_view(texts[row.id]) if row.id in texts else None
-        planned.append(Planned(row, view, why, key))
+        planned.append(Planned(row, view, why, key, is_changed))
     return planned
 
 

@@ -18,7 +18,7 @@ from console.queries.audit import acts_on
 from console.responses import Screen
 from console.step_up import step_up
 from console.views.approval_page import arguments_view
-from console.views.call_parts import target_of
+from console.views.call_parts import bound_to
 from console.views.job_page import state_shown
 from console.waking import store_of, wake_worker
 from console.words import act_text
@@ -29,6 +29,7 @@ from kernel.ids import is_id
 from kernel.jobs.resolution import resolve_call
 from kernel.models import Approval, Invocation, Job, Tool, ToolCall
 from kernel.schema import AGENT_JOBS
+from kernel.states import CallState
 
 ACTS_SHOWN = 10
 DETAIL, RESOLVE_PART = "console/jobs/call.html", "console/jobs/_resolve.html"
@@ -90,7 +91,8 @@ def _context(row: ToolCall, form: ResolveCallForm) -> dict[str, Any]:
         "invocation": None if job else Invocation.objects.filter(id=row.job_id).first(),
         "state": state_shown(row, uncertain=uncertain_calls([row], now=clock.now())),
         "tool": tool,
-        "target": target_of(tool) if tool else None,
+        "bound": bound_to(tool, row.tool_version),
+        "was_sent": _was_sent(row),
         "arguments": arguments_view(row.arguments_text),
         "response": body_view(
             response,
@@ -107,6 +109,11 @@ def _context(row: ToolCall, form: ResolveCallForm) -> dict[str, Any]:
             for act in acts_on(f"call:{row.id}", count=ACTS_SHOWN)
         ],
     }
+
+
+def _was_sent(row: ToolCall) -> bool:
+    """Whether it left for the tool for certain; a failed call did so if there was an answer."""
+    return row.state in (CallState.DONE, CallState.DISPATCHING) or row.http_status is not None
 
 
 def _call_or_404(call_id: str) -> ToolCall:

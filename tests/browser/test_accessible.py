@@ -3,7 +3,8 @@
 axe-core runs inside the page through the debugger, so the page keeps its content policy. The rules
 are those of WCAG 2.0, 2.1 and 2.2, levels A and AA. What depends on neither size nor theme (names,
 roles, order, target size) is asked once per size; contrast in all four combinations, once for
-all that is painted alike: a list repeats its row, and contrast is most of axe's time.
+all that is painted alike: a list repeats its row, and contrast is most of axe's time. Whether all
+fits, and every row can be told from the next, is asked at laptop widths too.
 """
 
 from pathlib import Path
@@ -28,10 +29,13 @@ WHOLE = {
 }
 LOOKS = {"runOnly": {"type": "rule", "values": [CONTRAST]}, **COMMON}
 PARTS = 8  # of the screens, so that a slow machine ends each in its time
+SMALL, USUAL = {"width": 1280, "height": 800}, {"width": 1366, "height": 768}  # more laptops
 VIEWS: tuple[tuple[Any, str, list[Any]], ...] = (
     (DESK, "light", [WHOLE, LOOKS]),
     (DESK, "dark", [LOOKS]),
     (LAPTOP, "dark", []),  # it fits, too
+    (SMALL, "dark", []),
+    (USUAL, "light", []),
     (PHONE, "dark", [WHOLE, LOOKS]),
     (PHONE, "light", [LOOKS]),
 )
@@ -49,6 +53,15 @@ CUT = """[
     return one.checkVisibility() && one.getBoundingClientRect().right > edge + 1;
   }),
 ].map((one) => `${one.className}: ${one.innerText.slice(0, 40)}`)"""
+
+# The cell that says which row it is: its link's, else the first that is no number and no tick.
+IDENTITY_PX_MIN = 96
+CRUSHED = """(least) => [...document.querySelectorAll('.table tbody tr:first-child')].map((row) =>
+  row.querySelector('.row-link')?.closest('td')
+    ?? [...row.cells].find((one) => !one.matches('.is-number, .w-check'))
+).filter((one) => one?.checkVisibility() && one.getBoundingClientRect().width < least)
+.map((one) => `${Math.round(one.getBoundingClientRect().width)} px: ${one.innerText.slice(0, 40)}`)
+"""
 
 # What shows text, once for each way of painting it and all that lies behind it. Two of the same
 # way have the same contrast, whatever their place in a list.
@@ -105,6 +118,8 @@ def faults(page: Page) -> list[str]:
         if width > size["width"]:
             found.append(f"{where}: {width} px wide")
         found += [f"{where}: cut off {one}" for one in page.evaluate(CUT)]
+        crushed = page.evaluate(CRUSHED, IDENTITY_PX_MIN)
+        found += [f"{where}: crushed to {one}" for one in crushed]
         for options in asked:
             found += [f"{where}: {one}" for one in violations(page, options)]
     return found
@@ -143,6 +158,13 @@ PALE = """() => {
   one.style.backgroundColor = 'rgb(120, 120, 120)';
   document.querySelector('main tbody tr:last-child').firstElementChild.append(one);
 }"""
+
+
+def test_the_check_sees_a_crushed_identity_where_one_column_takes_its_room(page: Page):
+    page.goto("/accounts/")
+    page.evaluate("document.querySelector('th.w-state').style.width = '26rem'")
+    crushed = {one.split()[0] for one in faults(page) if "crushed" in one}
+    assert "1280" in crushed and not crushed & {"1366", "1440"}
 
 
 def test_the_check_bites(page: Page):

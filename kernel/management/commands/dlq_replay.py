@@ -59,9 +59,7 @@ class Command(KernelCommand):
         parser.add_argument("--since", type=at, metavar="TIME", help="dead since then")
         parser.add_argument("--before", type=at, metavar="TIME", help="dead before then")
         parser.add_argument("--rate", type=int, default=None, metavar="N", help="so many a second")
-        parser.add_argument(
-            "--reason", default="", help="why, for the audit (a set needs one)"
-        )
+        parser.add_argument("--reason", default="", help="why, for the audit (a set needs one)")
         parser.add_argument("--yes", action="store_true", help="apply the plan without asking")
         parser.add_argument("--plan-only", action="store_true", help="print the plan and stop")
         add_json(parser)

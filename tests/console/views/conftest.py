@@ -8,7 +8,8 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from tests.support import lives
+from kernel.access import ensure_roles
+from tests.support import lives, work_data
 from tests.support.fixtures import provider, provider_process, server_db, shop
 from tests.support.pages import PageForm, form_to
 
@@ -52,3 +53,17 @@ def rendered(client: Client, name: str, *args: str) -> PageForm:
 def send(client: Client, form: PageForm, **values: Any) -> Any:
     """Send a rendered form with these values typed in."""
     return client.post(form.action, {**form.fields, **values})
+
+
+@pytest.fixture
+def desk(db):
+    """An account, its service, the tools and routes."""
+    ensure_roles()
+    lives.open_account(work_data.ACCOUNT)
+    lives.add_service("gpt-main")
+    work_data.tools_and_routes()
+
+
+@pytest.fixture
+def approver(signed_in):
+    return signed_in("approver")

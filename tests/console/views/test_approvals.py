@@ -8,30 +8,15 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from kernel import approvals as kernel_approvals
-from kernel.access import ensure_roles
 from kernel.approvals import continuations
 from kernel.errors import Unavailable
 from kernel.models import Approval, AuditRow, Continuation, Job, ToolCall
 from tests.console.views.conftest import rendered, send
-from tests.support import lives, work_data
+from tests.support import work_data
 from tests.support.pages import doubled_ids, form_to, policy_faults
 
 QUERIES_MAX = 11  # SQLite asks once per state, where the others have one UNION ALL
 HIDDEN = re.compile("[\u202a-\u202e\u2066-\u2069\u200b\u2060]")
-
-
-@pytest.fixture
-def desk(db):
-    """An account, its service, the tools and routes."""
-    ensure_roles()
-    lives.open_account(work_data.ACCOUNT)
-    lives.add_service("gpt-main")
-    work_data.tools_and_routes()
-
-
-@pytest.fixture
-def approver(signed_in):
-    return signed_in("approver")
 
 
 @pytest.fixture

@@ -2,27 +2,11 @@
 
 import re
 
-import pytest
 from django.urls import reverse
 
-from kernel.access import ensure_roles
 from kernel.models import Approval, AuditRow
-from tests.support import lives, work_data
+from tests.support import work_data
 from tests.support.pages import form_to
-
-
-@pytest.fixture
-def desk(db):
-    """An account, its service, the tools and routes."""
-    ensure_roles()
-    lives.open_account(work_data.ACCOUNT)
-    lives.add_service("gpt-main")
-    work_data.tools_and_routes()
-
-
-@pytest.fixture
-def approver(signed_in):
-    return signed_in("approver")
 
 
 def row_of(approval_id):

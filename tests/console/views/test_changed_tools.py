@@ -10,30 +10,15 @@ from django.urls import reverse
 
 from console.queries.tool_versions import Address, addresses_of
 from kernel import jobs
-from kernel.access import ensure_roles
 from kernel.jobs import journal
 from kernel.models import Approval, AuditRow, Tool, ToolCall
 from tests.console.views.conftest import rendered, send
-from tests.support import lives, work_data
+from tests.support import work_data
 from tests.support.pages import doubled_ids, policy_faults
 
 OLD, NEW = "shop.example.com", "shop2.example.com"
 NOT_SENT = "Not sent: the tool changed"
 WARNING = "The tool changed since this was asked"
-
-
-@pytest.fixture
-def desk(db):
-    """An account, its service, the tools and routes."""
-    ensure_roles()
-    lives.open_account(work_data.ACCOUNT)
-    lives.add_service("gpt-main")
-    work_data.tools_and_routes()
-
-
-@pytest.fixture
-def approver(signed_in):
-    return signed_in("approver")
 
 
 def change(tool_id="refund_order", **fields):

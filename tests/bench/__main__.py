@@ -1,4 +1,7 @@
-"""python -m tests.bench [--quick] [--rows N] [--only PART]: measures, writes docs/benchmarks.md."""
+"""python -m tests.bench [--quick] [--rows N] [--only PART] [--against COMMIT]
+
+Measures, and writes docs/benchmarks.md.
+"""
 
 import argparse
 import os
@@ -20,7 +23,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a minute; writes nothing")
     parser.add_argument("--rows", type=int, default=0, help="rows of the large table")
-    parser.add_argument("--only", default="", choices=("", *document.ORDER), help="one part")
+    parser.add_argument("--only", default="", choices=("", *document.PARTS), help="one part")
+    parser.add_argument("--against", default="", help="compare with this commit, only that")
     options = parser.parse_args()
     started = time.monotonic()
     with private_server(buffer_pool_mib=BUFFER_POOL_MIB) as server:
@@ -31,7 +35,11 @@ def main() -> int:
 
         rows = options.rows or (run.QUICK_ROWS if options.quick else 1_000_000)
         head = document.head(machine=_machine(), server=str(server.version))
-        for name, text in run.sections(server, quick=options.quick, rows=rows, only=options.only):
+        if options.against:
+            found = iter([(document.COMPARISON, run.comparison(server, options.against))])
+        else:
+            found = run.sections(server, quick=options.quick, rows=rows, only=options.only)
+        for name, text in found:
             print(text, flush=True)
             print(f"{name}: {time.monotonic() - started:.0f} s so far", file=sys.stderr, flush=True)
             if not options.quick:

@@ -1,6 +1,6 @@
 """docs/benchmarks.md: a head and one section per part; a new measurement replaces its section."""
 
-ORDER = (
+PARTS = (
     "gateway",
     "streams",
     "settlement",
@@ -13,6 +13,8 @@ ORDER = (
     "letters",
     "start",
 )
+COMPARISON = "before and after"
+ORDER = (COMPARISON, *PARTS)
 HEAD = """# Benchmarks
 
 Written by `make bench`. Each section is one run: everything compared in it was measured side by

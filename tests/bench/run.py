@@ -12,6 +12,7 @@ from django.db import connections  # noqa: E402  - Django must be set up first
 from tests.bench import (  # noqa: E402
     bulk,
     claims,
+    compare,
     desk,
     gateway,
     letters,
@@ -88,6 +89,13 @@ QUICK_LEAVES_OUT = (
     " round of each measurement, one start on the embedded file only, no provider that takes"
     " 100 ms, no look at the noise. Nothing is written."
 )
+
+
+def comparison(server: Server, commit: str) -> str:
+    """The section that compares this tree with a commit."""
+    with stamped(server) as stamp:
+        text = compare.measure(commit)
+    return f"{text}\n{stamp.text()}\n"
 
 
 def sections(server: Server, *, quick: bool, rows: int, only: str) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from tests.bench import (
     bulk,
     claims,
+    compare,
     desk,
     document,
     load,
@@ -100,3 +101,26 @@ def test_a_dead_letter_list_that_grows_with_its_table_misses_the_target() -> Non
         found[1].spans_ms = [large_ms] * 9
         text = post_report.letters_text(pages.Result(found, 1.0))
         assert text.count("missed") == verdicts
+
+
+def test_a_comparison_reads_the_judged_figures_of_both_trees_and_says_their_ratio() -> None:
+    head = "## Gateway\n\nOf an act: target 300, measured **1** by nobody.\n"
+    old, new = (
+        compare.figures(f"{head}- Calls, 8 at once: target {target}, measured **{found}** - met.\n")
+        for target, found in (("1,000", "1,200"), ("15 ms", "25.4 ms"))
+    )
+    assert (old[0].value, old[0].unit, new[0].value, new[0].unit) == (1200, "", 25.4, " ms")
+    text = compare.text(
+        "aaa",
+        "bbb",
+        [
+            (
+                old[0],
+                compare.figures(
+                    f"{head}- Calls, 8 at once: target 1,000, measured **3,000** - met."
+                )[0],
+            )
+        ],
+    )
+    assert "| Calls, 8 at once | 1,200 | 3,000 | 2.50 |" in text
+    assert text.startswith("## Before and after\n")

@@ -6,6 +6,7 @@ from tests.bench import (
     compare,
     desk,
     document,
+    letters,
     load,
     pages,
     peers,
@@ -92,15 +93,21 @@ def test_each_target_of_claims_and_delivery_is_judged() -> None:
     assert post_report.delivery_text(peers.Result(0.5, 1.9, 40), good).count("- met") == 3
 
 
-def test_a_dead_letter_list_that_grows_with_its_table_misses_the_target() -> None:
-    for large_ms, verdicts in ((12.9, 0), (13.1, 1)):
-        names = ("List", pages.STOCK)
-        found = [pages.Page(name, rows, 5, [10.0] * 9) for name in names for rows in (10, 1000)]
-        for page in found:
-            page.database_ms = [1.0] * 9
-        found[1].spans_ms = [large_ms] * 9
-        text = post_report.letters_text(pages.Result(found, 1.0))
-        assert text.count("missed") == verdicts
+def letters_text(*, large_ms: float, waiting_ms: float) -> str:
+    """A list, a sparse filter that shows more at the large size, and the stock list."""
+    names = ("List", letters.SPARSE[0], pages.STOCK)
+    found = [pages.Page(name, rows, 5, [10.0] * 9) for name in names for rows in (10, 1000)]
+    for page in found:
+        page.database_ms = [1.0] * 9
+    found[1].spans_ms = [large_ms] * 9
+    found[3].spans_ms, found[3].database_ms = [99.0] * 9, [waiting_ms] * 9
+    return post_report.letters_text(pages.Result(found, 1.0))
+
+
+def test_a_dead_letter_list_is_judged_by_its_growth_and_a_sparse_filter_by_the_database() -> None:
+    assert "missed" not in letters_text(large_ms=12.9, waiting_ms=19.9)
+    assert letters_text(large_ms=13.1, waiting_ms=19.9).count("missed") == 1
+    assert letters_text(large_ms=12.9, waiting_ms=20.1).count("missed") == 1
 
 
 def test_a_comparison_reads_the_judged_figures_of_both_trees_and_says_their_ratio() -> None:

@@ -17,8 +17,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from console.formats import ago_text
+from console.places import page_of
 from console.queries.audit import act_of_form, acts_on
-from console.responses import Screen, form_key
+from console.responses import FORM_KEY, Screen, form_key
 from console.words import act_text, changes_of
 from kernel import clock
 from kernel.audit import Actor
@@ -55,20 +56,19 @@ def refused(
     form: Form,
     back: str,
     subject: str = "",
+    repeat: str = "",
 ) -> HttpResponse:
     """The answer to an act that the kernel refused with `error`.
 
-    303 to `back` when this very form was carried out after all, or before (a double click). Else
-    the error's status: at the field it names, or as a problem with who acted on `subject` and when.
-    When it is not certain whether the act happened, the form keeps its key.
+    When this very form was carried out after all, or before (a double click): 303, see
+    `told_again`. Else the error's status: at the field it names, or as a problem with who acted on
+    `subject` and when. When it is not certain whether the act happened, the form keeps its key.
     """
     error.message = _sentence(error.message)
     key = form_key(request)
     earlier = act_of_form(key) if isinstance(error, Conflict | Unavailable) else None
     if earlier is not None and earlier.reason == note_of(form):
-        ago = ago_text(earlier.at, now=clock.now())
-        messages.info(request, _("This form was carried out once, %(ago)s.") % {"ago": ago})
-        return screen.done(to=back)
+        return told_again(request, screen, earlier, back=back, repeat=repeat)
     if isinstance(error, Conflict):
         _name_who_was_first(error, earlier, subject)
     if isinstance(error, Unavailable):
@@ -81,6 +81,26 @@ def refused(
     return screen.problem(error, context)
 
 
+def told_again(
+    request: HttpRequest, screen: Screen, earlier: AuditRow, *, back: str, repeat: str = ""
+) -> HttpResponse:
+    """303 to the page of what the form's one act was about, else to `back`; says when it was.
+
+    `repeat` is what a person must know besides: a secret was in the first answer only.
+    """
+    ago = ago_text(earlier.at, now=clock.now())
+    text = _("This form was carried out once, %(ago)s; nothing was done again.") % {"ago": ago}
+    level = messages.WARNING if repeat else messages.INFO
+    messages.add_message(request, level, f"{text} {repeat}".strip())
+    return screen.done(to=page_of(earlier.subject) or back)
+
+
+def earlier_act(request: HttpRequest) -> AuditRow | None:
+    """The act that this very form led to before, for views that cannot repeat their checks."""
+    key = request.POST.get("form_key", "")
+    return act_of_form(key) if FORM_KEY.match(key) else None
+
+
 def note_of(form: Form) -> str:
     """What the person typed as their reason; the audit row keeps it."""
     data = form.cleaned_data
@@ -88,7 +108,8 @@ def note_of(form: Form) -> str:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+    text = text.rstrip(". ")
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('?', '!', '…')) else '.'}"
 
 
 def _name_who_was_first(error: Conflict, earlier: AuditRow | None, subject: str) -> None:

@@ -17,6 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
 from console.access import local_path, needs
@@ -139,7 +140,7 @@ def callback(request: HttpRequest, provider_id: str) -> HttpResponseBase:
 
 @needs("view")
 @require_POST
-@step_up
+@step_up(gettext_lazy("Link your identity of single sign-on"))
 def link(request: HttpRequest) -> HttpResponse:
     """Begin to link an identity: a page that leads to the provider.
 
@@ -155,7 +156,7 @@ def link(request: HttpRequest) -> HttpResponse:
 
 @needs("view")
 @require_POST
-@step_up
+@step_up(gettext_lazy("Unlink your identity of single sign-on"))
 def unlink(request: HttpRequest) -> HttpResponse:
     """Remove one's linked identity."""
     user: Any = request.user

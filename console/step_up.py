@@ -1,13 +1,13 @@
 """'Confirm that it is you': before grave acts, unless it was proved in the last minutes (L2).
 
     @needs("tokens")
-    @step_up
+    @step_up(gettext_lazy("Issue a token"))
     def token_new(request): ...
 
-A POST that comes too late is answered 403 with a form that carries everything the person sent, asks
-for password, code or passkey, and goes to the same address again. When the proof is right the act
-goes on as it was sent: note, decision, version and key of the form survive. Works without script,
-and as a part where htmx asks.
+A POST that comes too late is answered 403 with a form that names the act, carries everything the
+person sent, asks for password, code or passkey, and goes to the same address again. When the proof
+is right the act goes on as it was sent: note, decision, version and key of the form survive. Works
+without script, and as a part where htmx asks.
 """
 
 import re
@@ -17,6 +17,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.loader import render_to_string
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
@@ -36,31 +37,40 @@ PROOFS = frozenset({PASSWORD, CODE, CREDENTIAL})
 TARGET = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
 
 View = Callable[..., HttpResponseBase]
+# What the act is, in words; or what says it, called as the view is.
+Doing = str | Promise | Callable[..., str]
 
 
-def step_up(view: View) -> View:
-    """Ask for a proof before each POST of this view."""
+def step_up(doing: Doing) -> Callable[[View], View]:
+    """Ask for a proof before each POST of this view. `doing` names the act: 'Issue a token'."""
 
-    @wraps(view)
-    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        return asked(request) or view(request, *args, **kwargs)
+    def guard(view: View) -> View:
+        @wraps(view)
+        def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            def named() -> str:
+                return doing(request, *args, **kwargs) if callable(doing) else str(doing)
 
-    checked.is_stepped_up = True  # type: ignore[attr-defined]  # the matrix test reads it
-    return checked
+            return asked(request, named) or view(request, *args, **kwargs)
+
+        checked.is_stepped_up = True  # type: ignore[attr-defined]  # the matrix test reads it
+        return checked
+
+    return guard
 
 
-def asked(request: HttpRequest) -> HttpResponseBase | None:
+def asked(request: HttpRequest, named: Callable[[], str]) -> HttpResponseBase | None:
     """None when the act may go on; else the answer that asks for a proof, or refuses a wrong one.
 
-    For views that know only after a look at the row how grave the act is.
+    `named` says the act in words, untrusted. For views that know only after a look at the row how
+    grave the act is.
     """
     if request.method in ("GET", "HEAD", "OPTIONS") or is_confirmed(request):
         return None
     if not PROOFS & request.POST.keys():
-        return _ask(request)
+        return _ask(request, named())
     error = _error_of(request)
     if error:
-        return _ask(request, error=error)
+        return _ask(request, named(), error=error)
     confirm(request)
     return None
 
@@ -87,7 +97,7 @@ def _error_of(request: HttpRequest) -> str:
     return ""
 
 
-def _ask(request: HttpRequest, *, error: str = "") -> HttpResponse:
+def _ask(request: HttpRequest, doing: str, *, error: str = "") -> HttpResponse:
     user: Any = request.user
     kinds = access.kinds_of(user=user)
     target = request.headers.get("HX-Target", "")
@@ -100,6 +110,7 @@ def _ask(request: HttpRequest, *, error: str = "") -> HttpResponse:
         for value in request.POST.getlist(name)
     ]
     context = {
+        "doing": doing,
         "error": error,
         "action": request.get_full_path(),
         "target": f"#{target}" if part else "",

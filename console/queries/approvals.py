@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from console.filters import Chosen, Id
 from console.paging import CappedCount, Cursor, IdPage, capped_count, page_ids, rows_by_id
+from console.queries.actors import Who, who_of
 from console.queries.walks import walk
 from kernel import clock
 from kernel.jobs.calls import deadlines_of, is_lost
@@ -37,6 +38,8 @@ class ApprovalRow:
     row: Approval
     state: str
     fate: str  # '' while open, else the second half of a status name (console/statuses.py)
+    asker: Who
+    decider: Who | None = None
     attempts: int = 0
 
     @property
@@ -53,7 +56,7 @@ class ApprovalPage:
 
 
 def approval_page(tab: str, chosen: Chosen, cursor: Cursor | None) -> ApprovalPage:
-    """Two queries for the open ones, at most five else, whatever the size of the table."""
+    """Three queries for the open ones, at most six else, whatever the size of the table."""
     page = page_ids(
         [_in_state(state, chosen) for state in TAB_STATES[tab]],
         cursor=cursor,
@@ -73,20 +76,28 @@ def _in_state(state: str, chosen: Chosen) -> QuerySet[Approval]:
 
 
 def approval_rows(rows: Sequence[Approval]) -> list[ApprovalRow]:
-    """The rows with what became of them. At most four queries, none when all are open."""
+    """The rows with what became of them. At most five queries, one when all are open."""
     now = clock.now()
     closed = [row for row in rows if row.state != ApprovalState.OPEN]
     calls, owed = _fates_of(closed)
     lost = uncertain_calls(calls.values(), now=now)
+    known = who_of([text for row in rows for text in (row.requested_by, decider_of(row))])
     return [
         ApprovalRow(
             row,
             state_now(row, now=now),
             fate(row, calls.get(row.tool_call_id), owed.get(row.id), uncertain=lost),
+            asker=known[row.requested_by],
+            decider=known[decider_of(row)] if row.decided_by_id else None,
             attempts=owed[row.id].attempts if row.id in owed else 0,
         )
         for row in rows
     ]
+
+
+def decider_of(row: Approval) -> str:
+    """`<kind>:<id>` of who decided it; '' for nobody."""
+    return f"{row.decided_by_kind}:{row.decided_by_id}" if row.decided_by_id else ""
 
 
 def _fates_of(

@@ -17,15 +17,18 @@ from console.queries.home import Backlog, backlog
 from console.queries.walks import walk
 from console.statuses import status_of
 from kernel.conf import conf
-from kernel.models import Approval, Job, Request, ToolCall
+from kernel.models import Account, Approval, Job, Request, ToolCall
 from kernel.states import JOB, JobState
 
 JOB_STATES = tuple(state.name for state in JOB.states)
 FILTERS = (
     Choice("state", _("State"), [(name, status_of(f"job_{name}").word) for name in JOB_STATES]),
     Id("account", _("Account")),
+    Id("request", _("Request id")),
 )
-BY_DUE, BY_ACCOUNT = "bz_job_due", "bz_job_account"
+BY_DUE, BY_ACCOUNT, BY_REQUEST = "bz_job_due", "bz_job_account", "bz_job_request"
+ACCOUNTS_ASKED_AT_ONCE = 500
+FOUND_MAX = 500  # jobs that share a request id, each of another account
 # Long texts stay in the table: a list never loads them.
 HEAVY = ("input_text", "result_text", "error_text")
 CALL_HEAVY = ("arguments_text", "response_text", "note")
@@ -106,9 +109,15 @@ def holders(*, now: datetime) -> list[Holder]:
 
 
 def job_page(chosen: Chosen, cursor: Cursor | None) -> JobPage:
-    """Two queries. By account the latest change comes first, else the latest due time."""
+    """Two queries; by the caller's request id, which is exact, two more.
+
+    By account or request id the latest change comes first, else the latest due time.
+    """
     state, account = chosen.values.get("state"), chosen.values.get("account")
-    if account:
+    if request_id := chosen.values.get("request"):
+        rows = Job.objects.filter(id__in=jobs_of_request(request_id, account_id=account or ""))
+        page = page_ids([rows.filter(state=state) if state else rows], cursor=cursor)
+    elif account:
         rows = walk(Job.objects.filter(account_id=account), BY_ACCOUNT)
         branches = [rows.filter(state=state) if state else rows]
         page = page_ids(branches, cursor=cursor)
@@ -117,6 +126,21 @@ def job_page(chosen: Chosen, cursor: Cursor | None) -> JobPage:
         page = page_ids(branches, cursor=cursor, order_by="due_at")
     found = rows_by_id(Job.objects.defer(*HEAVY), page.ids)
     return JobPage([row for row in found if isinstance(row, Job)], page)
+
+
+def jobs_of_request(request_id: str, *, account_id: str = "") -> list[str]:
+    """The ids of the jobs with this request id, at most one of each account.
+
+    Asked per account: the unique key starts with it, so nothing is scanned.
+    """
+    names = Account.objects.order_by("id").values_list("id", flat=True)
+    accounts = [account_id] if account_id else list(names)
+    found: list[str] = []
+    for start in range(0, len(accounts), ACCOUNTS_ASKED_AT_ONCE):
+        some = accounts[start : start + ACCOUNTS_ASKED_AT_ONCE]
+        rows = walk(Job.objects.filter(account_id__in=some, request_id=request_id), BY_REQUEST)
+        found += rows.values_list("id", flat=True)
+    return found[:FOUND_MAX]
 
 
 def _in_state(state: str) -> QuerySet[Job]:

@@ -88,8 +88,16 @@ def tokens(request: HttpRequest) -> HttpResponse:
     )
 
 
+def _issuing(request: HttpRequest) -> str:
+    name, account = (request.POST.get(one, "") for one in ("name", "account_id"))
+    return _("Issue the token “%(name)s” for account %(account)s") % {
+        "name": name or "?",
+        "account": account or "?",
+    }
+
+
 @needs("tokens")
-@step_up
+@step_up(_issuing)
 def token_new(request: HttpRequest) -> HttpResponse:
     """Issue a token; its secret is on the answer, once, and nowhere else."""
     page = FormPage(
@@ -99,6 +107,10 @@ def token_new(request: HttpRequest) -> HttpResponse:
         crumb=_("Tokens"),
         lead=_("The secret is shown once. Only its hash is stored."),
         permission="tokens",
+        repeat=_(
+            "The token is issued; its secret was in the first answer only and cannot be shown"
+            " again. If nobody copied it, revoke that token here and issue another with New token."
+        ),
     )
 
     def act(data: dict[str, Any]) -> Secret:
@@ -109,8 +121,13 @@ def token_new(request: HttpRequest) -> HttpResponse:
     return run_form(request, page, form, act)
 
 
+def _revoking(request: HttpRequest, token_id: str) -> str:
+    row = Token.objects.filter(id=token_id).first() if is_id(token_id) else None
+    return _("Revoke the token “%(name)s”") % {"name": row.name if row else token_id}
+
+
 @needs("tokens")
-@step_up
+@step_up(_revoking)
 def token_revoke(request: HttpRequest, token_id: str) -> HttpResponse:
     """Revoke a token, after a confirmation that names it."""
     row = Token.objects.filter(id=token_id).first() if is_id(token_id) else None
@@ -154,8 +171,13 @@ def people(request: HttpRequest) -> HttpResponse:
     )
 
 
+def _adding(request: HttpRequest) -> str:
+    name, role = request.POST.get("name", ""), request.POST.get("role", "")
+    return _("Add the person “%(name)s” as %(role)s") % {"name": name or "?", "role": role or "?"}
+
+
 @needs("people")
-@step_up
+@step_up(_adding)
 def person_new(request: HttpRequest) -> HttpResponse:
     """Add a person; the first password is shown once."""
     page = FormPage(
@@ -165,6 +187,10 @@ def person_new(request: HttpRequest) -> HttpResponse:
         crumb=_("People"),
         lead=_("A first password is made for them and shown to you once."),
         permission="people",
+        repeat=_(
+            "The person is added; the first password was in the first answer only and cannot be"
+            " shown again. If nobody copied it, make another with Password… in their row."
+        ),
     )
 
     def act(data: dict[str, Any]) -> Secret:
@@ -177,7 +203,7 @@ def person_new(request: HttpRequest) -> HttpResponse:
 
 
 @needs("people")
-@step_up
+@step_up(lambda request, name: _("Change the role or access of %(name)s") % {"name": name})
 def person_change(request: HttpRequest, name: str) -> HttpResponse:
     """Change a person's role, or close their access."""
     user = _person(name)
@@ -202,7 +228,7 @@ def person_change(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @needs("people")
-@step_up
+@step_up(lambda request, name: _("Make a new password for %(name)s") % {"name": name})
 def person_password(request: HttpRequest, name: str) -> HttpResponse:
     """Replace a lost password by a fresh one, shown once; ends the person's sign-ins."""
     user = _person(name)
@@ -213,6 +239,10 @@ def person_password(request: HttpRequest, name: str) -> HttpResponse:
         crumb=_("People"),
         lead=_("The old password ends at once, and so does every place where they are signed in."),
         permission="people",
+        repeat=_(
+            "The new password is in force; it was in the first answer only and cannot be shown"
+            " again. If nobody copied it, make another with Password… in their row."
+        ),
         subject=f"person:user-{user.pk}",
     )
 
@@ -233,7 +263,7 @@ def person_password(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs("people")
 @needs_migration(SIGN_IN)
-@step_up
+@step_up(lambda request, name: _("Remove all second factors of %(name)s") % {"name": name})
 def person_factors(request: HttpRequest, name: str) -> HttpResponse:
     """Remove the second factors of somebody who lost them; they set up new ones themselves."""
     user = _person(name)

@@ -1,5 +1,6 @@
 """What the page of one approval shows: the question, the exact call, the decision, its outcome."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,15 @@ from console.acting import version_of
 from console.bodies import BodyView, body_view
 from console.formats import ago_text
 from console.forms import ConsoleForm, NoteField
-from console.queries.approvals import HEAVY, approval_rows, fate, state_now, uncertain_calls
+from console.queries.actors import Who, who_of
+from console.queries.approvals import (
+    HEAVY,
+    approval_rows,
+    decider_of,
+    fate,
+    state_now,
+    uncertain_calls,
+)
 from console.queries.audit import acts_on
 from console.queries.tool_versions import Address, addresses_of
 from console.timeline import Step
@@ -83,8 +92,12 @@ def approval_context(request: HttpRequest, row: Approval) -> dict[str, Any]:
     versions = [each.tool_version for each in (row, before) if each is not None]
     addresses = addresses_of(tool, versions)
     replacement = _replacement_of(row, call)
+    known = who_of([row.requested_by, *(decider_of(one) for one in (row, last) if one)])
     return {
         "row": row,
+        "asker": known[row.requested_by],
+        "decider": known[decider_of(row)] if row.decided_by_id else None,
+        "last_decider": known[decider_of(last)] if last else None,
         "state": state,
         "is_open": state == ApprovalState.OPEN,
         "is_soon": row.expires_at - now < timedelta(seconds=SOON_SECONDS),
@@ -105,7 +118,7 @@ def approval_context(request: HttpRequest, row: Approval) -> dict[str, Any]:
         "tool_changes": _tool_changes(before, row, addresses),
         "call": call,
         "continuation": continuation,
-        "steps": steps_of(row, state, what, call, continuation),
+        "steps": steps_of(row, state, what, call, continuation, known=known),
         "job": job,
         "prompt": prompt_of(job.input_head) if job else "",
         "siblings": _siblings(row),
@@ -135,7 +148,8 @@ def why_not(request: HttpRequest, row: Approval, state: str) -> str:
 def who_was_first(row: Approval) -> str:
     """Who decided it, what and when, in one sentence; for those who came second."""
     ago = ago_text(row.decided_at, now=clock.now()) if row.decided_at else ""
-    what = {"who": row.decided_by_id, "what": row.decision, "ago": ago}
+    first = who_of([decider_of(row)])[decider_of(row)]
+    what = {"who": first.text, "what": row.decision, "ago": ago}
     return _("Somebody was first: %(who)s, %(what)s, %(ago)s.") % what
 
 
@@ -245,11 +259,13 @@ def steps_of(
     what: str,
     call: ToolCall | None,
     continuation: Continuation | None,
+    *,
+    known: Mapping[str, Who],
 ) -> list[Step]:
     """asked -> decided -> carried through -> called -> answered, as far as each was reached."""
     steps = [
-        Step(_("Asked"), "question", "info", row.created_at, to_html(row.requested_by)),
-        _decision_step(row, state),
+        Step(_("Asked"), "question", "info", row.created_at, known[row.requested_by].html),
+        _decision_step(row, state, known[decider_of(row)]),
     ]
     if state == ApprovalState.OPEN:
         return steps
@@ -266,9 +282,8 @@ def steps_of(
     return steps
 
 
-def _decision_step(row: Approval, state: str) -> Step:
-    who = f"{row.decided_by_kind}:{row.decided_by_id}" if row.decided_by_kind else ""
-    text = to_html(who) if who else ""
+def _decision_step(row: Approval, state: str, decider: Who) -> Step:
+    text = decider.html
     if row.decision == "approved":
         return Step(_("Approved"), "check-circle", "ok", row.decided_at, text)
     if row.decision == "denied":

@@ -107,7 +107,7 @@ def decide(request: HttpRequest, approval_id: str, decision: str) -> HttpRespons
         context = _decide_context(request, row, decision, form)
         return screen.invalid(context | {"decision_id": order.decision_id})
     if decision == "approved" and row.risk == HIGH:
-        proof = asked(request)
+        proof = asked(request, lambda: _("Approve: %(what)s") % {"what": row.effect or row.tool})
         if proof is not None:
             return proof
     try:

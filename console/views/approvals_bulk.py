@@ -15,7 +15,7 @@ from django.db.models.functions import Length
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from console.access import needs
 from console.acting import actor_of
@@ -23,6 +23,7 @@ from console.bodies import BodyView
 from console.filters import BadFilter
 from console.forms import ConsoleForm, NoteField
 from console.migrated import needs_migration
+from console.queries.actors import Who, who_of
 from console.queries.approvals import state_now
 from console.responses import Screen, form_key, see_other
 from console.step_up import asked
@@ -58,6 +59,7 @@ class Planned:
     left_out: str  # '' = it takes part
     decision_id: str
     is_changed: bool  # its tool changed since: approved, it is not sent
+    asker: Who
 
     @property
     def item(self) -> str:
@@ -117,7 +119,7 @@ def _decide_all(request: HttpRequest, screen: Screen) -> HttpResponseBase:
     if not form.is_valid():
         return screen.invalid(_context(decision, planned, form))
     if decision == "approved" and _needs_reason([one.row for one in planned]):
-        proof = asked(request)
+        proof = asked(request, lambda: _approving(planned))
         if proof is not None:
             return proof
     reason = form.cleaned_data["reason"]
@@ -160,13 +162,14 @@ def _decide_one(planned: Planned | None, order: Decision, store: RuntimeStateSto
 def _plan(
     request: HttpRequest, wanted: Sequence[tuple[str, str]], *, decision: str
 ) -> list[Planned]:
-    """Three queries: the rows, their tools, the arguments that are short enough to show here."""
+    """Four queries: the rows, their tools, the short arguments, the names of tokens."""
     now = clock.now()
     found = Approval.objects.defer("arguments_text").annotate(size=Length("arguments_text"))
     rows = found.in_bulk([approval_id for approval_id, _key in wanted])
     short = [row.id for row in rows.values() if row.size <= conf.audit_view_bytes_max]
     texts = dict(Approval.objects.filter(id__in=short).values_list("id", "arguments_text"))
     tools = Tool.objects.only("id", "version").in_bulk({row.tool for row in rows.values()})
+    known = who_of({row.requested_by for row in rows.values()})
     planned = []
     for approval_id, key in wanted:
         row = rows.get(approval_id)
@@ -179,7 +182,7 @@ def _plan(
         if not why and is_changed and decision == "approved":
             why = _("Its tool changed since it was asked; decide it on its own page.")
         view = arguments_view(texts[row.id]) if row.id in texts else None
-        planned.append(Planned(row, view, why, key, is_changed))
+        planned.append(Planned(row, view, why, key, is_changed, known[row.requested_by]))
     return planned
 
 
@@ -197,6 +200,16 @@ def _context(decision: str, planned: list[Planned], form: BulkForm | None) -> di
 
 def _needs_reason(rows: Sequence[Approval]) -> bool:
     return any(row.risk == HIGH for row in rows)
+
+
+def _approving(planned: Sequence[Planned]) -> str:
+    first, more = planned[0].row, len(planned) - 1
+    what = first.effect or first.tool
+    if not more:
+        return _("Approve: %(what)s") % {"what": what}
+    return ngettext(
+        "Approve: %(what)s And %(n)s more call.", "Approve: %(what)s And %(n)s more calls.", more
+    ) % {"what": what, "n": more}
 
 
 def _decision(text: str) -> str:

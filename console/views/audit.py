@@ -10,6 +10,8 @@ from console.access import needs
 from console.csv_text import bytes_download
 from console.filters import BadFilter, read_filters
 from console.paging import Cursor
+from console.places import place_of
+from console.queries.actors import one_who, who_of
 from console.queries.audit import FILTERS, audit_count, audit_page, neighbours_of
 from console.responses import Screen, see_other
 from console.words import act_text, changes_of
@@ -19,30 +21,6 @@ from kernel.operations import exports
 
 HEAD, NEWEST = "head", ""  # positions of a file before its first page of rows
 CONTENT_TYPES = {exports.CSV: "text/csv; charset=utf-8", exports.JSONL: "application/x-ndjson"}
-PLACES = {
-    "account": "account",
-    "service": "service",
-    "request": "request",
-    "approval": "approval",
-    "job": "job",
-    "call": "call",
-    "tool": "tool",
-    "route": "route",
-    "dead_letter": "dead-letter",
-    "notification": "notification",
-    "destination": "destination",
-    "alert_rule": "alert-rule",
-    "operation": "operation",
-}
-LISTS = {
-    "price": "prices",
-    "token": "tokens",
-    "signing_key": "accounts",
-    "person": "people",
-    "pass": "reconciliation",
-    "pause": "jobs",
-    "doctor": "health",
-}
 
 
 @needs("view")
@@ -51,9 +29,11 @@ def index(request: HttpRequest) -> HttpResponse:
     """Who did what, newest first. Constant queries."""
     chosen = read_filters(request.GET, FILTERS)
     found = audit_page(chosen, Cursor.read(request.GET))
+    known = who_of({f"{row.actor_kind}:{row.actor_id}" for row in found.rows})
     rows = [
         {
             "row": row,
+            "who": known[f"{row.actor_kind}:{row.actor_id}"],
             "text": act_text(row.action),
             "changes": changes_of(row),
             "href": place_of(row.subject),
@@ -79,6 +59,7 @@ def act(request: HttpRequest, audit_id: str) -> HttpResponse:
             "changes": changes_of(row),
             "href": place_of(row.subject),
             "around": neighbours_of(row),
+            "who": one_who(row.actor_kind, row.actor_id),
         }
     )
 
@@ -108,11 +89,3 @@ def export(request: HttpRequest) -> HttpResponseBase:
         piece_after=piece_after,
         start=HEAD,
     )
-
-
-def place_of(subject: str) -> str:
-    """The page of the object that a chain is about; '' when it has none."""
-    kind, _colon, object_id = subject.partition(":")
-    if kind in PLACES and is_id(object_id):
-        return reverse(PLACES[kind], args=[object_id])
-    return reverse(LISTS[kind]) if kind in LISTS else ""

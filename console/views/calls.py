@@ -13,6 +13,7 @@ from console.acting import actor_of, refused
 from console.bodies import body_view
 from console.forms import ConsoleForm, NoteField
 from console.migrated import needs_migration
+from console.queries.actors import who_of
 from console.queries.approvals import uncertain_calls
 from console.queries.audit import acts_on
 from console.responses import Screen
@@ -53,9 +54,16 @@ class ResolveCallForm(ConsoleForm):
         return " ".join(str(self.cleaned_data["note"]).split())
 
 
+def _recording(request: HttpRequest, call_id: str) -> str:
+    known = dict(ResolveCallForm.base_fields["outcome"].choices)  # type: ignore[attr-defined]  # it has
+    found = known.get(request.POST.get("outcome", ""), "?")
+    words = {"tool": _call_or_404(call_id).tool, "outcome": found}
+    return _("Record about the call of %(tool)s: “%(outcome)s”") % words
+
+
 @needs("view", post="operate")
 @needs_migration(AGENT_JOBS)
-@step_up
+@step_up(_recording)
 def call(request: HttpRequest, call_id: str) -> HttpResponse:
     """One call; POST records what happened to an uncertain one."""
     row = _call_or_404(call_id)
@@ -83,12 +91,14 @@ def call(request: HttpRequest, call_id: str) -> HttpResponse:
 def _context(row: ToolCall, form: ResolveCallForm) -> dict[str, Any]:
     job = Job.objects.defer("input_text", "result_text").filter(id=row.job_id).first()
     tool = Tool.objects.filter(id=row.tool).first()
+    invocation = None if job else Invocation.objects.filter(id=row.job_id).first()
     response = row.response_text.encode()
     rows = Approval.objects.defer("arguments_text")
     return {
         "row": row,
         "job": job,
-        "invocation": None if job else Invocation.objects.filter(id=row.job_id).first(),
+        "invocation": invocation,
+        "asker": who_of([invocation.requested_by])[invocation.requested_by] if invocation else None,
         "state": state_shown(row, uncertain=uncertain_calls([row], now=clock.now())),
         "tool": tool,
         "bound": bound_to(tool, row.tool_version),

@@ -1,6 +1,7 @@
 """Services and prices: what callers may name, and what it costs."""
 
 import json
+import os
 from typing import Any
 
 from django import forms
@@ -16,9 +17,11 @@ from django.views.decorators.http import require_GET
 from console.access import needs
 from console.acting import actor_of
 from console.forms import ConsoleForm, IdTextField, NoteField
+from console.queries.actors import who_of
 from console.queries.audit import acts_on
 from console.responses import Screen, form_version
 from console.views.form_page import Done, FormPage, run_form
+from console.views.service_lacks import lacks_of
 from console.words import Rates, act_text, rates_of
 from kernel import clock, usage
 from kernel.errors import InvalidInput, NotFound
@@ -147,6 +150,7 @@ def service(request: HttpRequest, service_id: str) -> HttpResponse:
             "row": row,
             "price": price,
             "rates": _rates(price),
+            "lacks": lacks_of(row, price, environ=os.environ),
             "acts": [{"row": act, "text": act_text(act.action)} for act in acts],
         },
     )
@@ -168,7 +172,8 @@ def service_new(request: HttpRequest) -> HttpResponse:
         row = usage.add_service(
             service_id=data["service_id"], actor=actor_of(request), **form.values()
         )
-        return Done(page.back, _("Service %(id)s added.") % {"id": row.id})
+        back = reverse("service", args=[row.id])  # which says what it still lacks
+        return Done(back, _("Service %(id)s added.") % {"id": row.id})
 
     return run_form(request, page, form, act)
 
@@ -210,11 +215,17 @@ def prices(request: HttpRequest) -> HttpResponse:
     """Operator prices, newest first, and the price each service has now."""
     active = [row for row in usage.list_services() if row.active]
     in_force = usage.prices_in_force(services=active, at=clock.now())
+    found = usage.list_prices()
+    known = who_of({row.created_by for row in found})
     return Screen(request, "console/prices/index.html", "console/prices/_list.html").show(
         {
             "rows": [
-                {"price": row, "rates": rates_of(json.loads(row.rates_text))}
-                for row in usage.list_prices()
+                {
+                    "price": row,
+                    "rates": rates_of(json.loads(row.rates_text)),
+                    "by": known[row.created_by],
+                }
+                for row in found
             ],
             "services": [
                 {"service": row, "price": in_force[row.id], "rates": _rates(in_force[row.id])}
@@ -252,7 +263,8 @@ def price_new(request: HttpRequest) -> HttpResponse:
                 reason=data["reason"],
             )
         except InvalidInput as error:
-            raise InvalidInput(error.message, field=error.field.removeprefix("rates.")) from error
+            field = error.field.removeprefix("rates.")
+            raise InvalidInput(error.message, field=field, next_action=error.way_out) from error
         what = {"n": row.version, "what": f"{row.provider}/{row.model}"}
         return Done(page.back, _("Version %(n)s of %(what)s added.") % what)
 

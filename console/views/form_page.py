@@ -21,6 +21,7 @@ class FormPage:
     """The words around a form. `back` is where it came from; `crumb` names that place.
 
     `subject` is the audit subject of what it changes: a conflict names the latest act on it.
+    `repeat` is what the repeat of a form that was carried out says besides (a secret shown once).
     """
 
     title: Text
@@ -31,6 +32,7 @@ class FormPage:
     kind: str = "primary"  # or danger
     permission: str = "configure"
     subject: str = ""
+    repeat: Text = ""
     facts: list[tuple[Text, Any]] = field(default_factory=list)
 
 
@@ -75,7 +77,14 @@ def run_form(
         outcome = act(form.cleaned_data)
     except KernelError as error:
         return refused(
-            request, screen, error, context, form=form, back=page.back, subject=page.subject
+            request,
+            screen,
+            error,
+            context,
+            form=form,
+            back=page.back,
+            subject=page.subject,
+            repeat=str(page.repeat),
         )
     if isinstance(outcome, Secret):
         return Screen(request, "console/secret.html", "console/_secret.html").show(

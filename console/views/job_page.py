@@ -11,7 +11,8 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
 from console.bodies import body_view
-from console.queries.approvals import uncertain_calls
+from console.queries.actors import Who, who_of
+from console.queries.approvals import decider_of, uncertain_calls
 from console.queries.audit import acts_on
 from console.queries.jobs import (
     StepParts,
@@ -25,6 +26,7 @@ from console.words import act_text
 from kernel import clock
 from kernel.conf import conf
 from kernel.ids import is_id
+from kernel.jobs.steps import requester_of
 from kernel.models import Approval, Job, Pause, ToolCall
 from kernel.state.pauses import GLOBAL, ROUTE_PREFIX
 from kernel.states import ApprovalState, JobState, Result, Waiting
@@ -34,12 +36,20 @@ ENDED = frozenset({JobState.DONE, JobState.FAILED, JobState.REFUSED, JobState.CA
 
 
 @dataclass(frozen=True, slots=True)
+class AskedView:
+    """One question about a call, and who decided it."""
+
+    row: Approval
+    decider: Who
+
+
+@dataclass(frozen=True, slots=True)
 class CallView:
     """One call of a step: its row, whether it is uncertain, and the questions about it."""
 
     row: ToolCall
     state: str  # second half of a status name `call_*`
-    approvals: list[Approval]
+    approvals: list[AskedView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +94,18 @@ def job_context(row: Job) -> dict[str, Any]:
     asked = approvals_by_call(row.id)
     found = job_steps(row)
     lost = uncertain_calls([call for parts in found for call in parts.calls], now=now)
+    questions = [one for each in asked.values() for one in each]
+    sender = requester_of(job_id=row.id)
+    known = who_of([sender, *(decider_of(one) for one in questions)])
     steps = [
         StepView(
             parts,
             [
-                CallView(call, state_shown(call, uncertain=lost), asked.get(call.id, []))
+                CallView(
+                    call,
+                    state_shown(call, uncertain=lost),
+                    [AskedView(one, known[decider_of(one)]) for one in asked.get(call.id, [])],
+                )
                 for call in parts.calls
             ],
         )
@@ -97,6 +114,7 @@ def job_context(row: Job) -> dict[str, Any]:
     pauses = list(Pause.objects.filter(scope__in=[GLOBAL, f"{ROUTE_PREFIX}{row.route_id}"]))
     return {
         "row": row,
+        "sender": known[sender],
         "version": job_version(row),
         "is_live": row.state not in ENDED,
         "steps": steps,
@@ -139,7 +157,7 @@ def waits_of(row: Job, steps: list[StepView], pauses: list[Pause]) -> list[Wait]
     calls = [call for step in steps for call in step.calls]
     found = [_uncertain(call) for call in calls if call.state == "uncertain"]
     if row.state == JobState.WAITING and row.waiting_reason == Waiting.APPROVAL:
-        asked = [one for call in calls for one in call.approvals]
+        asked = [one.row for call in calls for one in call.approvals]
         found += [_question(one) for one in asked if one.state == ApprovalState.OPEN]
         if not any(one.state == ApprovalState.OPEN for one in asked):
             text = _("The decision is recorded; it reaches the job by itself.")

@@ -15,6 +15,7 @@ from console.forms import ConsoleForm, NoteField
 from console.middleware import is_poll
 from console.migrated import needs_migration
 from console.paging import Cursor
+from console.queries.actors import Who, who_of
 from console.queries.jobs import FILTERS, depth, holders, job_page
 from console.responses import Screen
 from console.views.form_page import Done, FormPage, run_form
@@ -58,6 +59,7 @@ def index(request: HttpRequest) -> HttpResponse:
     found = job_page(chosen, cursor)
     routes = list(Route.objects.order_by("id")[:ROUTES_SHOWN_MAX])
     pauses = {row.scope: row for row in Pause.objects.all()}
+    known = who_of({row.paused_by for row in pauses.values()})
     return Screen(request, "console/jobs/index.html", "console/jobs/_list.html").show(
         {
             "rows": found.rows,
@@ -66,13 +68,17 @@ def index(request: HttpRequest) -> HttpResponse:
             "is_later": cursor is not None,
             "depth": depth(),
             "holders": holders(now=now),
-            "routes": [
-                {"row": row, "pause": pauses.get(f"{ROUTE_PREFIX}{row.id}")} for row in routes
-            ],
+            "routes": [_route_line(row, pauses, known) for row in routes],
             "most": ROUTES_SHOWN_MAX if len(routes) == ROUTES_SHOWN_MAX else 0,
             "global_pause": pauses.get(GLOBAL),
+            "paused_by": known[pauses[GLOBAL].paused_by] if GLOBAL in pauses else None,
         }
     )
+
+
+def _route_line(row: Route, pauses: dict[str, Pause], known: dict[str, Who]) -> dict[str, Any]:
+    found = pauses.get(f"{ROUTE_PREFIX}{row.id}")
+    return {"row": row, "pause": found, "by": known[found.paused_by] if found else None}
 
 
 @needs("view")
@@ -201,7 +207,12 @@ def unpause_scope(request: HttpRequest, scope: str) -> HttpResponse:
         permission="operate",
         lead=_("Jobs that waited are claimed again, oldest first."),
         subject=f"pause:{scope}",
-        facts=[(_("Paused by"), found.paused_by), (_("Reason"), found.reason)] if found else [],
+        facts=[
+            (_("Paused by"), who_of([found.paused_by])[found.paused_by].text),
+            (_("Reason"), found.reason),
+        ]
+        if found
+        else [],
     )
 
     def act(data: dict[str, Any]) -> Done:

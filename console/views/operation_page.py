@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy
 
 from console.acting import version_of
 from console.filters import BadFilter, Chosen, read_filters
+from console.queries.actors import who_of
 from console.queries.audit import acts_on
 from console.queries.dead_letters import sample_of
 from console.queries.operations import (
@@ -85,6 +86,7 @@ def operation_context(request: HttpRequest, row: Operation) -> dict[str, Any]:
     return {
         "row": row,
         "kind": kind_text(row.kind),
+        "planned_by": who_of([row.created_by])[row.created_by],
         "version": version_text(row),
         "is_live": row.state in LIVE,
         "course": course_of(row, now=clock.now()),

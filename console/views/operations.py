@@ -17,6 +17,7 @@ from console.forms import ConsoleForm, NoteField
 from console.middleware import is_poll
 from console.migrated import needs_migration
 from console.paging import Cursor
+from console.queries.actors import who_of
 from console.queries.operations import FILTERS, item_page, operation_page
 from console.responses import Screen
 from console.step_up import step_up
@@ -59,10 +60,16 @@ def index(request: HttpRequest) -> HttpResponse:
     cursor = Cursor.read(request.GET)
     found = operation_page(chosen, cursor)
     now = clock.now()
+    known = who_of({row.created_by for row in found.rows})
     return Screen(request, "console/operations/index.html", "console/operations/_list.html").show(
         {
             "rows": [
-                {"row": row, "kind": kind_text(row.kind), "course": course_of(row, now=now)}
+                {
+                    "row": row,
+                    "kind": kind_text(row.kind),
+                    "course": course_of(row, now=now),
+                    "by": known[row.created_by],
+                }
                 for row in found.rows
             ],
             "page": found.page,
@@ -89,10 +96,16 @@ def detail(request: HttpRequest, operation_id: str) -> HttpResponse:
     return Screen(request, DETAIL, PART).show(context)
 
 
+def _starting(request: HttpRequest, operation_id: str) -> str:
+    row = operation_or_404(operation_id)
+    words = {"what": kind_text(row.kind), "n": f"{row.item_count:,}"}
+    return _("Start: %(what)s, %(n)s in its frozen set") % words
+
+
 @needs("operate")
 @require_POST
 @needs_migration(DELIVERY)
-@step_up
+@step_up(_starting)
 def apply(request: HttpRequest, operation_id: str) -> HttpResponse:
     """Start a planned operation: exactly the set whose digest the page showed (F9)."""
     row = operation_or_404(operation_id)

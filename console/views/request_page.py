@@ -25,8 +25,12 @@ from kernel.money import format_multiplier
 from kernel.states import Billing, Result
 from kernel.usage.reasons import why
 
-RESOLVED = ("resolved_executed", "resolved_not_executed")
-EXECUTED, NOT_EXECUTED, WRITE_OFF = "executed", "not_executed", "write_off"
+RESOLVED = {
+    "resolved_executed": gettext_lazy("An operator found that it was executed."),
+    "resolved_not_executed": gettext_lazy("An operator found that it was not executed."),
+}
+EXECUTED, NOT_METERED, NOT_EXECUTED = "executed", "not_metered", "not_executed"
+WRITE_OFF = "write_off"
 UNPRICED = "unpriced"
 ACTS_SHOWN = 20
 
@@ -59,9 +63,11 @@ class ResolveForm(ConsoleForm):
         super().__init__(*args, **kwargs)
         self.row = row
         self.fields["outcome"].choices = _outcomes(row)  # type: ignore[attr-defined]  # it has
-        # Metering does not help a charge that waits for a price.
-        self.takes_metering = row.result_state == Result.UNKNOWN or row.pending_reason != UNPRICED
-        if not self.takes_metering:
+        # Metering does not help a charge that waits for a price, nor one that is settled.
+        self.takes_metering = (
+            row.result_state == Result.UNKNOWN or row.pending_reason != UNPRICED
+        ) and row.billing_state != Billing.SETTLED
+        if not self.takes_metering and row.result_state != Result.UNKNOWN:
             self.initial.setdefault("outcome", WRITE_OFF)
             self["note"].label = _("Why")
 
@@ -70,14 +76,12 @@ class ResolveForm(ConsoleForm):
         given = [cleaned.get(name) for name in ("input_tokens", "output_tokens")]
         both = all(value is not None for value in given)
         some = any(value is not None for value in given) or cleaned.get("cached_tokens") is not None
-        if cleaned.get("outcome") == EXECUTED and some and not both:
-            self.add_error("output_tokens", _("Give input and output tokens, or neither."))
-        if (
-            cleaned.get("outcome") == EXECUTED
-            and not both
-            and self.row.result_state != Result.UNKNOWN
-        ):
-            self.add_error("input_tokens", _("A charge needs input and output tokens."))
+        if cleaned.get("outcome") == EXECUTED and self.takes_metering and not both:
+            has_saved = self.row.result_state == Result.UNKNOWN and self.row.usage_text
+            if some or not has_saved:
+                self.add_error("input_tokens", _("A charge needs input and output tokens."))
+        if cleaned.get("outcome") == NOT_METERED and some:
+            self.add_error("outcome", _("You gave tokens: choose to charge them, or clear them."))
         return cleaned
 
     def apply(self, *, actor: Actor, seen_updated_at: datetime) -> Request:
@@ -92,7 +96,7 @@ class ResolveForm(ConsoleForm):
         if data["outcome"] == WRITE_OFF:
             return usage.write_off(**common)
         evidence = usage.Evidence(
-            executed=data["outcome"] == EXECUTED,
+            executed=data["outcome"] in (EXECUTED, NOT_METERED),
             provider_request_id=data["provider_request_id"],
             usage=self._usage() if data["outcome"] == EXECUTED else None,
         )
@@ -114,15 +118,26 @@ class ResolveForm(ConsoleForm):
 
 
 def _outcomes(row: Request) -> list[tuple[str, str]]:
+    if row.result_state == Result.UNKNOWN and row.billing_state == Billing.SETTLED:
+        return [
+            (EXECUTED, _("It was executed: its charge stays as it is")),
+            (NOT_EXECUTED, _("It was not executed: its charge stays until somebody corrects it")),
+        ]
     if row.result_state == Result.UNKNOWN:
         return [
             (EXECUTED, _("It was executed: charge this metering")),
+            (NOT_METERED, _("It was executed, metering not known: the charge stays pending")),
             (NOT_EXECUTED, _("It was not executed: nothing is owed")),
         ]
     write_off = (WRITE_OFF, _("Write it off: never charge it"))
     if row.pending_reason == UNPRICED:
         return [write_off]
     return [(EXECUTED, _("Charge this metering")), write_off]
+
+
+def outcome_text(row: Request, outcome: str) -> str:
+    """The label of an outcome that a person chose for this request; '?' for no such choice."""
+    return dict(_outcomes(row)).get(outcome, "?")
 
 
 def detail_context(row: Request, *, form: ResolveForm | None = None) -> dict[str, Any]:
@@ -142,6 +157,8 @@ def detail_context(row: Request, *, form: ResolveForm | None = None) -> dict[str
         "steps": steps_of(row),
         "charge": _charge(explanation),
         "charge_reason": f"{why(row).means} {why(row).way_out}".strip(),
+        "error": _result_text(row) if row.error_code else "",
+        "lost_text": row.error_text if row.error_code in RESOLVED else "",
         "bodies": _bodies(row),
         "removed": removed_at(BODIES, row.purged_at),
         "resolve_form": form or (ResolveForm(row=row) if resolvable else None),
@@ -186,7 +203,8 @@ def steps_of(row: Request) -> list[Step]:
     if row.error_code in RESOLVED:
         # The outcome was unknown first; the row keeps when it became so and when it was resolved.
         word = status_of(Result.UNKNOWN).word
-        steps.append(Step(word, *tones[Result.UNKNOWN], row.result_at, _("No answer was saved.")))
+        lost = to_html(row.error_text) if row.error_text else _("No answer was saved.")
+        steps.append(Step(word, *tones[Result.UNKNOWN], row.result_at, lost))
     icon, tone = tones.get(row.result_state, ("ring-dashed", "calm"))
     ended = row.result_state in tones
     ended_at = row.resolved_at if row.error_code in RESOLVED else row.result_at or row.updated_at
@@ -220,6 +238,8 @@ def steps_of(row: Request) -> list[Step]:
 
 
 def _result_text(row: Request) -> str:
+    if row.error_code in RESOLVED:  # its error text says how the outcome was lost before
+        return str(RESOLVED[row.error_code])
     if row.error_text:
         return to_html(row.error_text)
     if row.result_sha256:

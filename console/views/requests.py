@@ -18,7 +18,13 @@ from console.responses import Screen, form_version
 from console.statuses import word_of
 from console.step_up import step_up
 from console.views.news import news, seen_moment
-from console.views.request_page import ConfirmForm, ResolveForm, detail_context, why_not
+from console.views.request_page import (
+    ConfirmForm,
+    ResolveForm,
+    detail_context,
+    outcome_text,
+    why_not,
+)
 from kernel import clock, usage
 from kernel.errors import KernelError, LostRace, NotFound
 from kernel.ids import is_id
@@ -79,8 +85,14 @@ def body(request: HttpRequest, request_id: str, kind: str) -> HttpResponse:
     return response
 
 
+def _recording(request: HttpRequest, request_id: str) -> str:
+    row = _row(request_id)
+    words = {"id": row.operation_id, "outcome": outcome_text(row, request.POST.get("outcome", ""))}
+    return _("Record about the request %(id)s: “%(outcome)s”") % words
+
+
 @needs("operate")
-@step_up
+@step_up(_recording)
 def resolve(request: HttpRequest, request_id: str) -> HttpResponse:
     """Record what happened: the outcome of an unknown, the metering of a pending (A9, A11b)."""
     row = _row(request_id)

@@ -13,6 +13,7 @@ from console.access import needs
 from console.acting import actor_of
 from console.forms import ConsoleForm, IdTextField, NoteField, UsdField
 from console.migrated import needs_migration
+from console.queries.actors import who_of
 from console.queries.audit import acts_on
 from console.responses import Screen, form_version
 from console.views.form_page import Done, FormPage, run_form
@@ -127,12 +128,14 @@ def detail(request: HttpRequest, route_id: str) -> HttpResponse:
     row = _route_or_404(route_id)
     acts = acts_on(f"route:{row.id}", count=ACTS_SHOWN)
     scope = f"{ROUTE_PREFIX}{row.id}"
+    pause = Pause.objects.filter(scope=scope).first()
     return Screen(request, "console/routes/detail.html", "console/_acts.html").show(
         {
             "row": row,
             "tools": tools_of(row),
             "scope": scope,
-            "pause": Pause.objects.filter(scope=scope).first(),
+            "pause": pause,
+            "paused_by": who_of([pause.paused_by])[pause.paused_by] if pause else None,
             "acts": [
                 {"row": act, "text": act_text(act.action), "changes": changes_of(act)}
                 for act in acts

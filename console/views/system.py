@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET
 from console.access import ability, needs, permissions_of
 from console.migrated import is_migrated
 from console.navigation import own_screens, sidebar
+from console.queries.jobs import jobs_of_request
 from console.responses import Screen, see_other
 from console.views.delivery_places import delivery_place, delivery_places
 from kernel import usage
@@ -90,6 +91,12 @@ def _places(request: HttpRequest, text: str) -> list[Place]:
         _place(_("Operation of %(a)s") % {"a": row.account_id}, text, _request(row.id))
         for row in requests
     ]
+    if is_migrated():
+        jobs = Job.objects.filter(id__in=jobs_of_request(text)[:FOUND_MAX]).order_by("account_id")
+        found += [
+            _place(_("Job of %(a)s") % {"a": account}, text, reverse("job", args=[job_id]))
+            for job_id, account in jobs.values_list("id", "account_id")
+        ]
     if Account.objects.filter(id=text).exists():
         found.append(_place(_("Account"), text, reverse("account", args=[text])))
     if Service.objects.filter(id=text).exists():

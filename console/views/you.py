@@ -19,7 +19,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from console import passkeys
 from console.access import needs
-from console.acting import actor_of, refused
+from console.acting import actor_of, earlier_act, refused, told_again
 from console.forms import ConsoleForm
 from console.migrated import needs_migration
 from console.proofs import prove_factor
@@ -151,17 +151,26 @@ def password(request: HttpRequest) -> HttpResponse:
 
 @needs("view")
 @needs_migration(SIGN_IN)
-@step_up
+@step_up(gettext_lazy("Set up an authenticator app"))
 @sensitive_post_parameters("code")
 def app_new(request: HttpRequest) -> HttpResponse:
     """Set up an authenticator app: GET shows its secret, POST proves it with a code."""
     user = _me(request)
     screen = Screen(request, APP_PAGE, APP_PART)
+    earlier = earlier_act(request)
+    if earlier is not None:
+        return told_again(request, screen, earlier, back=reverse("you"), repeat=_codes_were_shown())
     if request.method != "POST" or APP_SECRET not in request.session:
         request.session[APP_SECRET] = generate_totp_secret()
     secret = request.session[APP_SECRET]
     form = AppForm(request.POST or None)
-    context = {"form": form, "secret": secret, "picture": _qr_code(user, secret)}
+    quads = [secret[start : start + 4] for start in range(0, len(secret), 4)]
+    context = {
+        "form": form,
+        "secret": secret,
+        "quads": quads,
+        "picture": _qr_code(user, secret),
+    }
     if request.method != "POST":
         return screen.show(context)
     if form.is_valid() and not validate_totp_code(secret, form.cleaned_data["code"]):
@@ -180,7 +189,7 @@ def app_new(request: HttpRequest) -> HttpResponse:
 
 @needs("view")
 @needs_migration(SIGN_IN)
-@step_up
+@step_up(gettext_lazy("Add a passkey"))
 def passkey_new(request: HttpRequest) -> HttpResponse:
     """Add a passkey: GET invites the browser to make one, POST keeps it. Needs a script."""
     user = _me(request)
@@ -188,6 +197,9 @@ def passkey_new(request: HttpRequest) -> HttpResponse:
     form = PasskeyForm(request.POST or None, initial={"name": _("Passkey")})
     works = passkeys.work_at(request)
     context = {"form": form, "works": works, "host": request.get_host()}
+    earlier = earlier_act(request)
+    if earlier is not None:
+        return told_again(request, screen, earlier, back=reverse("you"), repeat=_codes_were_shown())
     if request.method != "POST" or not works:
         return screen.show(context | {"challenge": passkeys.invitation(user) if works else None})
     credential = passkeys.registered(request.POST.get("credential", ""))
@@ -211,7 +223,7 @@ def passkey_new(request: HttpRequest) -> HttpResponse:
 
 @needs("view")
 @needs_migration(SIGN_IN)
-@step_up
+@step_up(gettext_lazy("Remove a second factor of yours"))
 def factor_remove(request: HttpRequest, factor_id: int) -> HttpResponse:
     """Remove one of one's own factors, after a confirmation that names it."""
     user = _me(request)
@@ -240,7 +252,7 @@ def factor_remove(request: HttpRequest, factor_id: int) -> HttpResponse:
 
 @needs("view")
 @needs_migration(SIGN_IN)
-@step_up
+@step_up(gettext_lazy("Make new recovery codes for yourself"))
 def codes_new(request: HttpRequest) -> HttpResponse:
     """Make fresh recovery codes, after a confirmation; the old ones end."""
     user = _me(request)
@@ -251,6 +263,10 @@ def codes_new(request: HttpRequest) -> HttpResponse:
         crumb=_("Your account"),
         lead=_("The codes you have now stop working. The new ones are shown once."),
         permission="view",
+        repeat=_(
+            "The new codes are in force; they were in the first answer only and cannot be shown"
+            " again. If you did not keep them, make others with New codes…"
+        ),
     )
     made: list[str] = []
 
@@ -288,6 +304,13 @@ def sign_ins_end(request: HttpRequest) -> HttpResponse:
 
 def _me(request: HttpRequest) -> User:
     return User.objects.get(username=request.user.get_username())
+
+
+def _codes_were_shown() -> str:
+    return _(
+        "If recovery codes were made with it, they were in the first answer only. If you did not"
+        " keep them, make others with New codes…"
+    )
 
 
 def _qr_code(user: User, secret: str) -> str:

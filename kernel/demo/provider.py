@@ -1,8 +1,8 @@
 """The demo provider: an OpenAI-compatible server in its own process. No model, no faults.
 
 Answers `POST /v1/chat/completions` (plain and streaming), `GET /v1/models` and `GET /healthz` on a
-loopback address, and `/refunds`, the demo's business service (kernel/demo/business.py). Any bearer
-key, or none, is accepted. Faults live in tests/support/provider.py.
+loopback address, and the demo's business service (kernel/demo/business.py): `/refunds` and
+`/inbox`. Any bearer key, or none, is accepted. Faults live in tests/support/provider.py.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import Any
 import uvicorn
 
 from kernel.demo import answers
-from kernel.demo.business import Refunds
+from kernel.demo.business import Inbox, Refunds
 from kernel.demo.launcher import MODEL, READY_LINE
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -49,7 +49,7 @@ class DemoApp:
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._started = int(time.time())
-        self._refunds = Refunds()
+        self._refunds, self._inbox = Refunds(), Inbox()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         route = (scope.get("method"), scope.get("path"))
@@ -62,6 +62,12 @@ class DemoApp:
             await self._refund(scope, receive, send)
         elif route == ("GET", "/refunds"):
             await _reply(send, *self._refunds.listed())
+        elif route == ("POST", "/inbox"):
+            await self._notified(scope, receive, send)
+        elif route == ("PUT", "/inbox"):
+            await _reply(send, *self._inbox.open())
+        elif route == ("GET", "/inbox"):
+            await _reply(send, *self._inbox.listed())
         elif route == ("GET", "/healthz"):
             await _reply(send, 200, {"status": "ok"})
         else:
@@ -74,6 +80,14 @@ class DemoApp:
             return
         key = dict(scope["headers"]).get(b"idempotency-key", b"").decode("latin-1")
         await _reply(send, *self._refunds.make(key=key, body=body))
+
+    async def _notified(self, scope: Any, receive: Any, send: Any) -> None:
+        body = await _read_body(receive)
+        if body is None:
+            await _refuse(send, 413, f"a body may have {BODY_BYTES_MAX} bytes")
+            return
+        message_id = dict(scope["headers"]).get(b"webhook-id", b"").decode("latin-1")
+        await _reply(send, *self._inbox.take(message_id=message_id, body=body))
 
     async def _chat(self, receive: Any, send: Any) -> None:
         body = await _read_body(receive)

@@ -83,7 +83,9 @@ def chat(token: str, *, sent: bytes | None = None, marker: str = "op-1") -> byte
     return head.encode() + (body if sent is None else sent)
 
 
-def test_a_close_within_its_budget_ends_with_zero(standalone: Standalone) -> None:
+def test_a_close_within_its_budget_ends_with_zero(standalone: Standalone, tmp_path: Path) -> None:
+    (lock,) = tmp_path.rglob("standalone.lock")
+    assert lock.read_text() == f"{standalone.process.pid}\n", "who wants to end it can read it"
     code, said, complained = standalone.end()
     assert (code, complained) == (0, "")
     assert "Closed cleanly" in said

@@ -174,13 +174,19 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def _only_one() -> Iterator[None]:
-    """One standalone per installation: a second one would run a second demo and a second timer."""
+    """One standalone per installation: a second one would run a second demo and a second timer.
+
+    The lock file holds the id of the process, for people.
+    """
     path = settings.VAR_DIR / "standalone.lock"
     with path.open("a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise CommandError("standalone already runs for this installation.") from None
+        handle.truncate(0)
+        handle.write(f"{os.getpid()}\n")
+        handle.flush()
         yield
 
 

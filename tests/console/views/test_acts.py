@@ -258,7 +258,7 @@ def test_what_is_invalid_is_said_at_its_field_and_keeps_the_rest(operator):
         operator, form, outcome="executed", input_tokens="9", note="Half of it is known."
     )
     assert response.status_code == 422
-    assert "Give input and output tokens, or neither." in response.text
+    assert "A charge needs input and output tokens." in response.text
     assert "Half of it is known." in response.text
 
 

@@ -11,8 +11,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from console.places import LISTS, PAGES
 from console.queries.audit import KINDS, REFUSED
-from console.views.audit import LISTS, PLACES
 from console.words import ACTS
 from kernel import audit, operations
 from kernel.audit.trail import append_in_tx
@@ -77,7 +77,7 @@ def test_who_what_and_refused_acts_can_be_asked_for(trail: None, operator: Any) 
 def test_every_act_has_a_kind_and_every_kind_a_page() -> None:
     assert {code.split(".")[0] for code in ACTS} <= set(KINDS)
     assert set(REFUSED) <= set(ACTS)
-    assert set(PLACES) | set(LISTS) | {"invocation", "sign_in"} == set(KINDS)
+    assert set(PAGES) | set(LISTS) | {"invocation", "sign_in"} == set(KINDS)
     for name in LISTS.values():
         assert reverse(name)
 

@@ -297,6 +297,7 @@ def test_grave_acts_ask_for_a_fresh_proof_and_nothing_else_does(path_of, admin):
             response = admin.post(path_of(name), {"note": "typed before"})
             assert response.status_code == 403, name
             assert "typed before" in response.text, name
+            assert 'class="effect is-small"><bdi' in response.text, f"{name} names no act"
 
 
 def test_no_page_of_allauth_is_routed_but_the_three_that_are_ours():

@@ -5,11 +5,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from console.queries.jobs import jobs_of_request
 from kernel.access import ensure_roles
 from kernel.models import Approval, AuditRow, Job, Pause, Request, ToolCall
 from tests.console.views.conftest import rendered, send
 from tests.support import lives, work_data
 
+IS_SQLITE = connection.vendor == "sqlite"
 QUERIES_MAX = 19  # SQLite asks once per state, where the others have one UNION ALL
 
 
@@ -53,6 +55,43 @@ def test_filters_narrow_the_list_and_a_bad_one_is_400(desk, operator):
     page = operator.get(reverse("jobs"), {"account": work_data.ACCOUNT, "state": "queued"}).text
     assert queued in page and parked not in page
     assert operator.get(reverse("jobs"), {"state": "asleep"}).status_code == 400
+
+
+def test_a_job_is_found_by_its_callers_request_id_exactly(desk, operator):
+    mine, other = work_data.submit("order-1").id, work_data.submit("order-12").id
+    page = operator.get(reverse("jobs"), {"request": "order-1"}).text
+    assert mine in page and other not in page
+    assert operator.get(reverse("jobs"), {"request": "order-1", "state": "done"}).status_code == 200
+    assert operator.get(reverse("jobs"), {"request": "no such id"}).status_code == 400
+    none = operator.get(reverse("jobs"), {"request": "order-1", "account": "acme-prod"})
+    assert mine in none.text
+    none = operator.get(reverse("jobs"), {"request": "order-9"}).text
+    assert "No job matches these filters" in none
+    found = operator.get(reverse("go-to"), {"q": "order-1"})
+    assert (found.status_code, found["Location"]) == (303, reverse("job", args=[mine]))
+
+
+def test_the_jobs_of_a_request_id_are_looked_up_in_each_account_by_the_unique_key(desk):
+    lives.open_account("elsewhere")
+    work_data.submit("order-1")
+    work_data.submit("order-1", account="elsewhere")
+    with CaptureQueriesContext(connection) as asked:
+        assert len(jobs_of_request("order-1")) == 2
+    assert len(asked) == 2
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {'QUERY PLAN ' * IS_SQLITE}{asked[1]['sql']}")
+        plan = str(cursor.fetchall())
+    assert "bz_job_request" in plan or "account_id=? AND request_id=?" in plan, plan
+    assert "SCAN" not in plan
+
+
+def test_an_ended_job_is_held_by_nobody_any_more(desk, operator):
+    record = work_data.claim(work_data.submit("order-1").id, owner="wrk_alpha")
+    address = reverse("job", args=[record.id])
+    assert ">Held by<" in operator.get(address).text
+    work_data.STORE.finish(fence=record.fence, state="done", result_text='{"text":"Done."}')
+    page = operator.get(address).text
+    assert ">Held by<" not in page and ">Last held by<" in page and "Lease until" not in page
 
 
 @pytest.mark.parametrize("scope", ["global", "route:refunds"])

@@ -1,5 +1,6 @@
 """Second factors: asked for at sign-in, set up under Your account, reset by an admin (L2)."""
 
+import re
 from importlib import import_module
 
 import pytest
@@ -143,7 +144,10 @@ def test_setting_up_an_app_shows_recovery_codes_once_and_no_secret_later(olga):
     assert secret not in you and "10 codes left" in you
     assert [row.actor_id for row in acts("person.factor_add")] == ["olga"]
     assert list(verify()) == []
-    assert send(client, form, code=code(secret)).status_code in (409, 422), "one app only"
+    assert send(client, form, code=code(secret)).status_code == 303, "told that it was done"
+    second = rendered(client, "you-app")
+    shown = code(client.session["totp_secret"])
+    assert send(client, second, code=shown).status_code in (409, 422), "one app only"
 
 
 def test_factors_are_removed_and_codes_renewed_by_their_person_only(olga, person, signed_in):
@@ -297,3 +301,15 @@ def test_a_factor_of_an_older_secret_key_is_still_read(olga, settings):
     client = Client()
     sign_in(client)
     assert client.post(FACTOR, {"code": code(SECRET)}).status_code == 302
+
+
+def test_the_key_is_read_in_fours_and_copied_whole(olga):
+    client = Client()
+    sign_in(client)
+    response = client.get("/you/app/")
+    key = key_on(response.text)
+    shown = re.findall(r"<span>([A-Z2-7]{1,4})</span><wbr>", response.text)
+    assert "".join(shown) == key and {len(one) for one in shown} == {4}
+    assert f'data-copy="{key}"' in response.text
+    footer = response.text[response.text.index('id="request-of-page"') :]
+    assert f'data-copy="{response["X-Request-Id"]}"' in footer

@@ -69,6 +69,21 @@ def test_approving_high_risk_asks_first_and_then_decides_with_the_note_as_typed(
     assert "correct horse" not in str(list(AuditRow.objects.values_list()))
 
 
+def test_the_question_names_the_act_it_is_asked_for(asked, marek, signed_in, later):
+    effect = Approval.objects.get(id=asked).effect
+    page = send(marek, rendered(marek, "approval-approve", asked), reason="seen").text
+    assert f"Approve: {effect}" in page and "everything as you typed it" in page
+    admin = signed_in("admin")
+    form = rendered(admin, "token-new")
+    page = send(admin, form, account_id="acme", name="<i>ci", scopes="usage:read").text
+    assert "Issue the token “&lt;i&gt;ci” for account acme" in page
+    row = lives.unknown("op-1")
+    address = reverse("request-resolve", args=[row.id])
+    form = form_to(admin.get(address).text, address)
+    page = send(admin, form, outcome="not_executed", note="It never ran.").text
+    assert "Record about the request op-1: “It was not executed: nothing is owed”" in page
+
+
 def test_under_htmx_the_question_is_a_part_of_the_same_form(asked, marek, later):
     form = rendered(marek, "approval-approve", asked)
     htmx = {"HX-Request": "true", "HX-Target": "decide"}

@@ -23,6 +23,8 @@ if __name__ == "__main__":
             " environment that has them (.venv/bin/python manage.py ...)."
         )
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
-    from django.core.management import execute_from_command_line
+    from kernel.management.line import CommandLine, reason_not_to_start
 
-    execute_from_command_line(sys.argv)
+    if reason := reason_not_to_start():
+        sys.exit(reason)
+    CommandLine(sys.argv).execute()

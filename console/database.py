@@ -11,6 +11,7 @@ SQLITE_PRAGMAS = (
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
     " PRAGMA temp_store=MEMORY; PRAGMA cache_size=-16000;"
 )
+FORM = "mysql://user:password@host:3306/name or sqlite:///path"
 MYSQL_SESSION = (
     "SET SESSION time_zone='+00:00',"
     " sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO,"
@@ -29,12 +30,15 @@ def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[
     """
     if not url:
         return _sqlite(str(default_path))
-    parsed: dict[str, Any] = dict(dj_database_url.parse(url))
+    try:
+        parsed: dict[str, Any] = dict(dj_database_url.parse(url))
+    except ValueError:  # its words may hold the URL, and that a password
+        raise ValueError(f"BAILING_DATABASE_URL must look like {FORM}") from None
     engine = parsed["ENGINE"]
     if engine.endswith("sqlite3"):
         return _sqlite(parsed["NAME"] or str(default_path))
     if not engine.endswith("mysql"):
-        raise ValueError("BAILING_DATABASE_URL must start with sqlite:// or mysql://")
+        raise ValueError(f"BAILING_DATABASE_URL must look like {FORM}")
     return {
         **parsed,
         "ENGINE": "kernel.mysql",

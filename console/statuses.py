@@ -50,6 +50,7 @@ STATUSES: dict[str, Status] = {
     "disabled": Status(_("Disabled"), "ban", "calm"),
     "healthy": Status(_("Healthy"), "check-circle", "ok"),
     "late": Status(_("Late"), "clock", "warn", loud=True),
+    "ended": Status(_("Ended"), "check", "calm"),
     "down": Status(_("Down"), "alert", "danger", loud=True),
     "broken": Status(_("Broken"), "alert", "danger", loud=True),
     "not_ready": Status(_("Not ready"), "alert", "danger", loud=True),

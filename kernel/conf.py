@@ -4,6 +4,7 @@ Each row is read from the environment as `BAILING_<NAME>` (upper case); a value 
 the start with a message that names it. Code reads `conf.<name>`; tests use `override(name=value)`.
 """
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -187,9 +188,14 @@ def _parse(name: str, row: Setting, text: str | None) -> Any:
     try:
         value = type(row.default)(text)
     except ValueError:
-        raise ValueError(f"BAILING_{name.upper()} must be a number, not {text[:20]!r}") from None
+        value = math.nan
     if not row.low <= value <= row.high:  # NaN is out of every bound
-        raise ValueError(f"BAILING_{name.upper()} must lie between {row.low} and {row.high}")
+        kind = "a whole number" if isinstance(row.default, int) else "a number"
+        raise ValueError(
+            f"BAILING_{name.upper()} is {text[:20]!r}; it must be {kind} from {row.low} to"
+            f" {row.high} ({row.about}). Change it in .env or in the environment, or remove it:"
+            f" the default is {row.default}."
+        )
     return value
 
 

@@ -38,6 +38,8 @@ from kernel.usage.settlement import settlement_page
 
 log = logging.getLogger(__name__)
 
+ONCE = "once"  # ids of kernels of `maintain --once` begin with it: no sign of life follows theirs
+
 
 @transaction
 def record_pass_asked(*, name: str, actor: audit.Actor) -> None:
@@ -91,7 +93,7 @@ class Kernel:
         Raises Unavailable when the schema does not fit, naming db_init, and after close began (G1).
         Where only 0066 or 0067 is absent, the paths that need them are unavailable (H3). Raises it
         too over a store without the jobs of the database while a destination needs an executor
-        (M1); one that is made later is met at the next start.
+        (M1); one that another process makes later is met at the next start.
         """
         if self._closing:
             raise Unavailable("This kernel is closing; make a new one.", code="closing")
@@ -201,8 +203,7 @@ class Kernel:
         found = await self.database.in_tx(schema.state)
         if not found.usable:
             raise Unavailable(
-                f"The database schema is not ready: missing {list(found.missing)},"
-                f" unknown {list(found.unknown)}, changed {list(found.changed)}.",
+                f"The database schema is not ready: {found}.",
                 code="schema_not_ready",
                 next_action=found.way_out,
             )

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from django.apps import apps
 from django.conf import settings
 from django.core.management import call_command
 from django.db import (
@@ -25,11 +24,10 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from kernel import clock
+from kernel import clock, shapes
 from kernel.conf import conf
 from kernel.errors import Conflict, Unavailable
 from kernel.models import SchemaStep
-from kernel.tables import columns_by_table, indexes_by_table
 from kernel.transactions import reading, transaction
 
 LOCK_NAME = "bailing_db_init"
@@ -48,6 +46,10 @@ SIGN_IN = "0070_sign_in"
 RETENTION = "0071_retention"
 PREFERENCES = "0072_preferences"
 LETTER_LISTS = "0073_dead_letter_lists"
+BY_HAND = (
+    "Somebody changed the database by hand, and no migration runs twice: stop the writers and put"
+    " it back, see 'When a table is not what it was' in docs/operations/upgrade.md."
+)
 OPTIONAL = frozenset(
     {
         CONTINUATIONS,
@@ -67,29 +69,38 @@ class SchemaState:
     """What the database holds against what this code knows.
 
     `unrecorded`: applied, but without a row in the ledger of checksums; the next db_init adds it.
+    `gone`: tables and columns that applied migrations made, and that somebody took away since.
     """
 
     missing: tuple[str, ...]
     unknown: tuple[str, ...]
     changed: tuple[str, ...]
     unrecorded: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """What is not as it must be: `missing ['0066_approval_continuations']`."""
+        names = ("missing", "unknown", "changed", "gone")
+        parts = [f"{name} {list(found)}" for name in names if (found := getattr(self, name))]
+        return ", ".join(parts) or "all applied, files unchanged"
 
     @property
     def ready(self) -> bool:
-        """Everything is applied, nothing is foreign."""
-        return not (self.missing or self.unknown or self.changed)
+        """Everything is applied, nothing is foreign, nothing is gone."""
+        return not (self.missing or self.unknown or self.changed or self.gone)
 
     @property
     def usable(self) -> bool:
         """The kernel can run: what is missing only makes its own paths unavailable (H3)."""
-        return OPTIONAL.issuperset(self.missing) and not (self.unknown or self.changed)
+        is_foreign = self.unknown or self.changed
+        return OPTIONAL.issuperset(self.missing) and not (is_foreign or self.gone)
 
     @property
     def way_out(self) -> str:
         """What to do when it is not ready: db_init is no way out of a foreign history."""
         if self.unknown or self.changed:
             return "Run the version that wrote it, or restore its migration files unchanged."
-        return "Run manage.py db_init."
+        return "Run manage.py db_init." if self.missing else BY_HAND
 
 
 def checksums() -> dict[str, str]:
@@ -108,7 +119,7 @@ def _file_sha256(name: str) -> str:
 
 @reading
 def state() -> SchemaState:
-    """Compare the database's migration ledger with the files. Reads only."""
+    """Compare the database's ledger with the files, and its tables with the models. Reads only."""
     known = checksums()
     recorded: dict[str, str] = {}
     applied = {
@@ -120,11 +131,13 @@ def state() -> SchemaState:
         except (OperationalError, ProgrammingError) as error:
             if not _is_missing_table(error):
                 raise
+    missing = tuple(name for name in known if name not in applied)
     return SchemaState(
-        missing=tuple(name for name in known if name not in applied),
+        missing=missing,
         unknown=tuple(sorted((applied | set(recorded)) - set(known))),
         changed=tuple(n for n in known if n in recorded and recorded[n] != known[n]),
         unrecorded=tuple(n for n in known if n in applied and n not in recorded),
+        gone=() if missing else tuple(shapes.gone()),
     )
 
 
@@ -194,24 +207,12 @@ def plan() -> list[tuple[str, list[str]]]:
 
 
 @reading
-def missing_parts() -> list[str]:
-    """Tables, columns and indexes that the models need and the database does not have.
+def differences() -> list[str]:
+    """Where tables, columns and indexes are not what the migrations made, see `shapes.differences`.
 
-    For db_verify: the ledger says that a migration ran, not that nobody dropped something since.
+    For db_init, db_verify and the doctor. [] while a migration is missing.
     """
-    missing = []
-    tables, indexes = columns_by_table(connection), indexes_by_table(connection)
-    for model in apps.get_app_config("kernel").get_models():
-        table = model._meta.db_table
-        if table not in tables:
-            missing.append(f"table {table}")
-            continue
-        fields = [field.column for field in model._meta.concrete_fields]
-        missing += [f"column {table}.{name}" for name in fields if name not in tables[table]]
-        names = [index.name for index in model._meta.indexes]
-        known = indexes.get(table, set())
-        missing += [f"index {name} on {table}" for name in names if name not in known]
-    return missing
+    return [] if state().missing else shapes.differences()
 
 
 def _check_history(found: SchemaState) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from kernel import clock
 from kernel.conf import conf
+from kernel.kernel import ONCE
 from kernel.models import PassStatus
 
 INTERVALS = {
@@ -41,7 +42,7 @@ class ProcessView:
 
     name: str
     seen_at: datetime
-    state: str
+    state: str  # running | ended (both: of `maintain --once`) | late | healthy
 
 
 def passes() -> list[PassView]:
@@ -53,15 +54,23 @@ def passes() -> list[PassView]:
 def processes(views: Iterable[PassView]) -> list[ProcessView]:
     """The kernels behind the passes, latest first. No query."""
     seen: dict[str, datetime] = {}
+    busy: set[str] = set()
     for view in views:
-        seen[view.row.owner] = max(
-            seen.get(view.row.owner, view.row.updated_at), view.row.updated_at
-        )
-    late = clock.now() - timedelta(seconds=2 * conf.settlement_interval_seconds)
+        owner, at = view.row.owner, view.row.updated_at
+        seen[owner] = max(seen.get(owner, at), at)
+        if view.state == "running":
+            busy.add(owner)
     return [
-        ProcessView(name, at, "healthy" if at >= late else "late")
+        ProcessView(name, at, _state_of(name, at, is_busy=name in busy))
         for name, at in sorted(seen.items(), key=lambda pair: pair[1], reverse=True)
     ]
+
+
+def _state_of(name: str, seen_at: datetime, *, is_busy: bool) -> str:
+    if name.startswith(f"{ONCE}_"):  # it ends by itself, and no sign of life follows
+        return "running" if is_busy else "ended"
+    late = clock.now() - timedelta(seconds=2 * conf.settlement_interval_seconds)
+    return "healthy" if seen_at >= late else "late"
 
 
 def _view(row: PassStatus, now: datetime) -> PassView:

@@ -27,6 +27,7 @@ from console.queries.notifications import latest_at
 from console.responses import Screen, form_version
 from console.views.form_page import Done, FormPage, run_form
 from console.views.tools import at_field
+from console.waking import store_of
 from console.words import act_text, changes_of
 from kernel import clock, outbox
 from kernel.conf import conf
@@ -207,7 +208,8 @@ def create(request: HttpRequest) -> HttpResponse:
     initial = {"channel": outbox.WEBHOOK, "events": [outbox.JOB_FINISHED]}
 
     def act(data: dict[str, Any]) -> Done:
-        row = at_field(lambda: destinations.create_destination(actor=actor_of(request), **data))
+        actor, store = actor_of(request), store_of(request)
+        row = at_field(lambda: destinations.create_destination(actor=actor, store=store, **data))
         text = _("Destination %(id)s added. Send a test to see whether it arrives.")
         return Done(reverse("destination", args=[row.id]), text % {"id": row.id})
 
@@ -235,10 +237,10 @@ def change(request: HttpRequest, destination_id: str) -> HttpResponse:
     initial = {name: getattr(row, name) for name in names} | {"events": events_of(row)}
 
     def act(data: dict[str, Any]) -> Done:
-        seen, actor = form_version(request), actor_of(request)
+        seen, actor, store = form_version(request), actor_of(request), store_of(request)
         at_field(
             lambda: destinations.change_destination(
-                destination_id=row.id, seen_version=seen, actor=actor, **data
+                destination_id=row.id, seen_version=seen, actor=actor, store=store, **data
             )
         )
         return Done(page.back, _("Saved."))

@@ -24,7 +24,8 @@ async def livez(request: HttpRequest) -> HttpResponse:
 async def readyz(request: HttpRequest) -> HttpResponse:
     """200 when the database answers and the schema can be used; else 503 (H2).
 
-    Either says which migrations are missing; without 0066 or 0067 the rest works (H3). Ready also
+    Either says which migrations are missing; without 0066 or 0067 the rest works (H3). A table or a
+    column that somebody took away is `gone`, and nothing is ready without it. Ready also
     says which engine runs the work, and how long ago any process last ran maintenance.
     """
     kernel = kernel_of(request)
@@ -48,6 +49,7 @@ async def readyz(request: HttpRequest) -> HttpResponse:
                     "missing": list(found.missing),
                     "unknown": list(found.unknown),
                     "changed": list(found.changed),
+                    "gone": list(found.gone),
                     "next_action": found.way_out,
                 }
     if problems and not usable:

@@ -16,6 +16,7 @@ from kernel.delivery.fields import checked_fields
 from kernel.errors import Conflict, InvalidInput, LostRace, NotFound, Unavailable
 from kernel.ids import check_id, check_text, new_id
 from kernel.models import Account, Destination
+from kernel.state.protocol import ENSURE_REPLAY, RuntimeStateStore
 from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
 
 KIND = "destination"
@@ -34,16 +35,20 @@ def create_destination(
     sender: str = "",
     secret_env: str = "",
     allow_private: bool = False,
+    store: RuntimeStateStore | None = None,
 ) -> Destination:
     """Add a destination of an account, audited; active at once (L4).
 
     `channel` is webhook, email, apprise or executor; `address` what it takes: a URL, a mail
     address, an apprise URL, whatever the executor understands. `events` are prefixes of
     `outbox.EVENTS`, by dots. A webhook needs `secret_env`: the environment variable that holds its
-    signing secret, or two with a comma while they rotate. InvalidInput names the field; NotFound
-    (account), Conflict `destination_exists`. Unavailable without migration 0069.
+    signing secret, or two with a comma while they rotate. `store` is the state store in force, the
+    database unless given. InvalidInput names the field; NotFound (account), Conflict
+    `destination_exists`. Unavailable without migration 0069, and `capability_missing` for an
+    executor over a store without the jobs of the database.
     """
     schema.require(schema.DELIVERY)
+    _refuse_executor(channel, destination_id, store)
     values = checked_fields(
         channel,
         {
@@ -96,14 +101,23 @@ def _create(
 
 
 def change_destination(
-    *, destination_id: str, seen_version: int, actor: audit.Actor, reason: str = "", **fields: Any
+    *,
+    destination_id: str,
+    seen_version: int,
+    actor: audit.Actor,
+    reason: str = "",
+    store: RuntimeStateStore | None = None,
+    **fields: Any,
 ) -> Destination:
     """Change FIELDS of a destination, audited; its version moves on (L4).
 
     What waits keeps its recipient; secret and policy are those of now. LostRace when it is not at
-    `seen_version` any more; InvalidInput, NotFound.
+    `seen_version` any more; InvalidInput, NotFound. Switching one on is refused like adding it.
     """
     schema.require(schema.DELIVERY)
+    if fields.get("active"):
+        row = get_destination(destination_id=destination_id)
+        _refuse_executor("" if row.active else row.channel, destination_id, store)
     unknown = sorted(set(fields) - set(FIELDS))
     if unknown:
         raise InvalidInput(f"a destination has no field {unknown[0]}", field=unknown[0])
@@ -175,11 +189,24 @@ def refuse_executors() -> None:
     found = Destination.objects.filter(channel=outbox.EXECUTOR, active=True).order_by("id")
     ids = list(found.values_list("id", flat=True)[:5])
     if ids:
-        raise Unavailable(
-            f"This state store has no jobs of the database; executors would get nothing: {ids}.",
-            code="capability_missing",
-            next_action="Switch these destinations off, or use the database store.",
-        )
+        raise _no_executors(ids)
+
+
+def _refuse_executor(channel: str, destination_id: str, store: RuntimeStateStore | None) -> None:
+    """The same, when one is made: nobody should learn it at the next start."""
+    if store is None or ENSURE_REPLAY in store.capabilities:
+        return
+    if channel == outbox.EXECUTOR:
+        raise _no_executors([destination_id])
+
+
+def _no_executors(ids: Sequence[str]) -> Unavailable:
+    named = f": {list(ids)}" if any(ids) else ""
+    return Unavailable(
+        f"This state store has no jobs of the database; executors would get nothing{named}.",
+        code="capability_missing",
+        next_action="Switch these destinations off, or use the database store.",
+    )
 
 
 def send_test(*, destination_id: str, actor: audit.Actor) -> str:

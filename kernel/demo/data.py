@@ -3,13 +3,15 @@
 So the first request works without any API key, and the first look at the console finds a decision.
 """
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 from kernel.audit import Actor
 from kernel.demo.answers import CURRENCIES, TOOL
 from kernel.demo.launcher import MODEL
-from kernel.errors import Conflict, NotFound, Unavailable
+from kernel.errors import Conflict, InvalidInput, NotFound, Unavailable
 from kernel.jobs import change_tool, create_route, create_tool, get_route, get_tool, submit_job
 from kernel.models import Service
 from kernel.state import RuntimeStateStore
@@ -69,6 +71,37 @@ def wants_demo(environ: Mapping[str, str]) -> bool:
     if _has_demo_service():
         return True
     return not any(environ.get(name) for name in REAL_KEYS) and not _has_services()
+
+
+def ports(environ: Mapping[str, str]) -> list[int]:
+    """Where the demo provider may listen, in this order; the last, 0, is any free port.
+
+    BAILING_DEMO_PORT, or else the port it had last: another one would be a new version of its
+    service and its tool, at every start at which the usual port is taken. InvalidInput.
+    """
+    is_set = bool(environ.get("BAILING_DEMO_PORT"))
+    chosen = round(number(environ, "BAILING_DEMO_PORT", default=PORT, most=65_535))
+    first, then = ([chosen], []) if is_set and chosen else ([], [] if is_set else [chosen])
+    return list(dict.fromkeys([*first, *_last_port(), *then, 0]))
+
+
+def _last_port() -> list[int]:
+    try:
+        parts = urlsplit(get_service(service_id=SERVICE).base_url)
+    except NotFound:
+        return []
+    return [parts.port] if parts.hostname == "127.0.0.1" and parts.port else []
+
+
+def number(environ: Mapping[str, str], name: str, *, default: float, most: float) -> float:
+    """A number of the demo's environment, from 0 to `most`. InvalidInput names its variable."""
+    try:
+        value = float(environ.get(name) or default)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= most:  # NaN is out of every bound
+        raise InvalidInput(f"{name} must be a number from 0 to {most:g}", field=name)
+    return value
 
 
 def ensure_demo_service(*, provider_url: str) -> None:

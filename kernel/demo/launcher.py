@@ -5,6 +5,8 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -53,6 +55,17 @@ class DemoProvider:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def start_on_one_of(
+    ports: Sequence[int], *, latency_ms: float = 0, chunk_ms: float = 0
+) -> DemoProvider:
+    """Start it on the first of these ports that is free. DemoProviderFailed: on none of them."""
+    *others, last = ports
+    for port in others:
+        with suppress(DemoProviderFailed):
+            return start_provider(port=port, latency_ms=latency_ms, chunk_ms=chunk_ms)
+    return start_provider(port=last, latency_ms=latency_ms, chunk_ms=chunk_ms)
 
 
 def start_provider(*, port: int = 0, latency_ms: float = 0, chunk_ms: float = 0) -> DemoProvider:

@@ -1,6 +1,7 @@
 """Checks of the database: its version, the settings the verbs rely on, its clock, the schema."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from django.db import connection
@@ -8,13 +9,14 @@ from django.db import connection
 from kernel import clock, schema
 from kernel.checks import DOCTOR_PREFIX
 from kernel.conf import MIB, conf
-from kernel.doctor.findings import FAILURE, OK, WARNING, Finding, judge
+from kernel.doctor.findings import FAILURE, OK, WARNING, Finding, judge, listed
 from kernel.models import CheckReport, PassStatus
 from kernel.transactions import reading
 
 PACKET_BYTES_MIN = 16 * MIB
 GOOD_ZONES = ("+00:00", "UTC")
 VERIFY_DAYS_MAX = 8
+DIFFERENCES_SHOWN_MAX = 10
 Variables = dict[str, str]
 
 
@@ -24,8 +26,11 @@ def check_database() -> list[Finding]:
     is_server = connection.vendor == "mysql"
     found = list(_check_server() if is_server else _check_sqlite())
     found.append(_check_clock())
-    found.append(_check_schema())
-    if schema.state().usable:
+    applied = schema.state()
+    found.append(_check_migrations(applied))
+    if not (applied.missing or applied.unknown or applied.changed):
+        found.append(_check_tables())
+    if applied.usable:
         found += [_check_invariants(), _check_maintenance()]
     return found
 
@@ -205,15 +210,16 @@ def _check_clock() -> Finding:
     return Finding("host.clock", level, f"{skew:.1f} s from the database's", todo)
 
 
-def _check_schema() -> Finding:
-    found = schema.state()
-    if not found.ready:
-        seen = (
-            f"missing {list(found.missing)}, unknown {list(found.unknown)},"
-            f" changed {list(found.changed)}"
-        )
-        return Finding("database.migrations", FAILURE, seen, found.way_out)
-    return Finding("database.migrations", OK, "all applied, files unchanged")
+def _check_migrations(found: schema.SchemaState) -> Finding:
+    seen = replace(found, gone=())  # that is the next check's
+    return judge("database.migrations", seen, good=seen.ready, todo=seen.way_out)
+
+
+def _check_tables() -> Finding:
+    """Whether each table, column and index is what the migrations made."""
+    wrong = schema.differences()
+    seen = listed(wrong, most=DIFFERENCES_SHOWN_MAX) or "as the migrations made them"
+    return judge("database.tables", seen, good=not wrong, todo=schema.BY_HAND)
 
 
 def _check_invariants() -> Finding:

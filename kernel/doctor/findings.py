@@ -40,6 +40,12 @@ def judge(check: str, seen: object, *, good: bool, todo: str, otherwise: str = F
     return Finding(check, OK if good else otherwise, str(seen), "" if good else todo)
 
 
+def listed(names: Sequence[str], *, most: int) -> str:
+    """The first `most` names, and how many more there are; '' for none."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def worst(findings: Iterable[Finding]) -> str:
     """The worst level of all; ok when there are none."""
     return LEVELS[max((LEVELS.index(each.level) for each in findings), default=0)]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from kernel.conf import MIB, conf
-from kernel.doctor.findings import FAILURE, OK, WARNING, Finding, judge
+from kernel.doctor.findings import FAILURE, OK, WARNING, Finding, judge, listed
 from kernel.models import Destination, Service, Tool
 from kernel.transactions import reading
 
@@ -205,5 +205,4 @@ def check_targets(*, environ: Mapping[str, str]) -> list[Finding]:
 
 
 def _some(names: list[str]) -> str:
-    more = len(names) - NAMES_SHOWN_MAX
-    return ", ".join(names[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "") or "none"
+    return listed(names, most=NAMES_SHOWN_MAX) or "none"

@@ -25,7 +25,7 @@ def examine(
 def _of_database(environ: Mapping[str, str]) -> list[Finding]:
     try:
         found = check_database()
-        if not schema.state().missing:
+        if schema.state().ready:
             found += check_targets(environ=environ)
     except (DatabaseError, InterfaceError) as error:
         code = str(error.args[0])[:60] if error.args else type(error).__name__

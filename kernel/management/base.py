@@ -26,6 +26,7 @@ from kernel.errors import CommitOutcomeUnknown, InvalidInput, KernelError
 
 EXIT_FAILED = 1
 EXIT_SCHEMA = 2
+DIFFERENCES_SHOWN_MAX = 50
 # Shown as \u....: controls, formats (bidi, zero width), surrogates, separators other than a blank.
 ESCAPED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -210,10 +211,17 @@ def plain_errors() -> Iterator[None]:
 def schema_trouble(found: schema.SchemaState) -> CommandError:
     """What a command says when the schema is not the one of this version (H2)."""
     return CommandError(
-        f"The schema is not ready: missing {list(found.missing)}, unknown {list(found.unknown)},"
-        f" changed {list(found.changed)}. {found.way_out}",
-        returncode=EXIT_SCHEMA,
+        f"The schema is not ready: {found}. {found.way_out}", returncode=EXIT_SCHEMA
     )
+
+
+def tables_trouble(wrong: Sequence[str]) -> CommandError:
+    """What a command says when tables are not what the migrations made: one line for each (H2)."""
+    lines = [f"  - {shown(each)}" for each in wrong[:DIFFERENCES_SHOWN_MAX]]
+    if more := len(wrong) - len(lines):
+        lines.append(f"  - and {more} more")
+    text = "\n".join(["The tables are not what the migrations made:", *lines, schema.BY_HAND])
+    return CommandError(text, returncode=EXIT_SCHEMA)
 
 
 def _database_trouble(error: Exception) -> CommandError:

@@ -17,13 +17,9 @@ async def purge(api: Api) -> None:
 
     def old() -> None:
         past = clock.now() - timedelta(days=40)
-        Request.objects.update(
-            admitted_at=past,
-            dispatched_at=past,
-            result_at=past,
-            updated_at=past,
-            settled_at=past,
-        )
+        times = ("admitted_at", "dispatched_at", "result_at", "updated_at", "settled_at")
+        for name in times:
+            Request.objects.exclude(**{name: None}).update(**{name: past})
         usage.purge_bodies(limit=200)
 
     await api.look(old)
@@ -115,6 +111,18 @@ async def test_a_purged_result_is_gone(api: Api) -> None:
         assert error_of(response)["code"] == "response_expired"
     document = await api.state()
     assert document["billed_usd"] == "0.0000625", "metering and charge stay"
+    assert api.provider.count() == 1
+
+
+async def test_a_purged_refusal_is_gone_and_a_purged_cancel_is_still_a_cancel(api: Api) -> None:
+    api.provider.next("status_400", marker="op-1")
+    assert (await api.chat()).status_code == 400
+    await api.admit("op-2")
+    await api.client.post("/usage/v1/requests/op-2/cancel", json={})
+    await purge(api)
+    assert error_of(await api.chat())["code"] == "response_expired"
+    response = await api.chat("op-2")
+    assert (response.status_code, error_of(response)["code"]) == (409, "cancelled")
     assert api.provider.count() == 1
 
 

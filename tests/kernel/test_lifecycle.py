@@ -135,8 +135,8 @@ async def test_a_kernel_starts_without_the_migrations_that_gate_their_own_paths(
         assert name in caplog.text
 
 
-@pytest.mark.parametrize("field", ["unknown", "changed"])
-async def test_a_kernel_refuses_a_foreign_history(
+@pytest.mark.parametrize("field", ["unknown", "changed", "gone"])
+async def test_a_kernel_refuses_a_foreign_history_and_a_table_that_is_gone(
     kernel_db: None, monkeypatch: pytest.MonkeyPatch, field: str
 ) -> None:
     values: dict[str, Any] = {"missing": (), "unknown": (), "changed": (), field: ("0099_other",)}

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command, load_command_clas
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 
-from kernel import schema
+from kernel import doctor, schema
 from kernel.conf import override
 from kernel.errors import Conflict
 from kernel.models import SchemaStep
@@ -83,23 +83,31 @@ def test_a_second_migrator_says_that_it_waits_and_goes_on_when_the_first_has_end
     assert ended.is_set()
 
 
-def test_a_dropped_index_column_or_table_is_found_though_the_ledger_is_complete(
-    fresh_db: None,
-) -> None:
+def test_what_somebody_dropped_is_said_by_every_command_that_looks(fresh_db: None) -> None:
     schema.migrate()
-    assert schema.missing_parts() == []
+    assert schema.state().ready
     with connection.cursor() as cursor:
         on = " ON bz_usage_requests" if connection.vendor == "mysql" else ""
         cursor.execute(f"DROP INDEX bz_usage_req_settlement{on}")
+    assert schema.state().ready, "slow is not wrong"
+    lost = ["index bz_usage_req_settlement on bz_usage_requests is missing"]
+    assert schema.differences() == lost
+    with connection.cursor() as cursor:
         cursor.execute("DROP TABLE bz_check_reports")
         cursor.execute("ALTER TABLE bz_jobs DROP COLUMN approval_continuation_keys")
-    assert schema.state().ready
-    found = schema.missing_parts()
-    assert "table bz_check_reports" in found
-    assert "column bz_jobs.approval_continuation_keys" in found
-    assert any(part.startswith("index bz_usage_req_settlement") for part in found)
-    answer = run("db_verify")
-    assert (answer.code, "bz_check_reports" in answer.error) == (2, True)
+    found = schema.state()
+    parts = ("table bz_check_reports", "column bz_jobs.approval_continuation_keys")
+    assert (set(found.gone), found.usable) == (set(parts), False)
+    for words in (["db_verify"], ["db_init"], ["db_init", "--check"]):
+        answer = run(*words)
+        assert answer.code == (1 if "--check" in words else 2), words
+        assert all(part in answer.error for part in parts), answer.error
+        assert lost[0] in answer.error
+        assert "stop the writers" in answer.error and "upgrade.md" in answer.error
+    findings = {each.check: each for each in doctor.examine()}
+    tables = findings["database.tables"]
+    assert (tables.level, findings["database.answers"].level) == ("failure", "ok")
+    assert all(part in tables.seen for part in parts) and "upgrade.md" in tables.todo
 
 
 def test_a_busy_table_ends_the_run_in_time_and_the_next_one_goes_on(

@@ -103,6 +103,7 @@ def test_once_leaves_its_counters_for_other_processes() -> None:
     done("maintain", "--once")
     row = PassStatus.objects.get(name="settlement")
     assert (row.pass_settled, row.running, row.error_code) == (1, False, "")
+    assert row.owner.startswith("once_"), "Health knows that it has ended"
 
 
 # --- failures ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from kernel import clock
 from kernel.audit import length
 from kernel.conf import override
-from kernel.delivery import replay
+from kernel.delivery import destinations, replay
 from kernel.errors import CommitOutcomeUnknown, Unavailable
 from kernel.kernel import Kernel
 from kernel.models import Account, Destination, Job, Route
@@ -212,6 +212,27 @@ def test_a_kernel_over_it_refuses_destinations_that_need_an_executor(store: Json
     assert refusal.value.error_code == "capability_missing" and "crm-relay" in str(refusal.value)
     Destination.objects.filter(channel="executor").update(active=False)
     asyncio.run(start())
+
+
+def test_a_destination_that_needs_an_executor_is_refused_when_it_is_made(
+    store: JsonlStore,
+) -> None:
+    lives.open_account(delivery_data.ACCOUNT)
+    delivery_data.make_destinations()
+    Destination.objects.filter(channel="executor").update(active=False)
+    before = Destination.objects.count()
+    new = {"account_id": delivery_data.ACCOUNT, "address": "crm", "events": ["job"], "actor": ANN}
+    with pytest.raises(Unavailable, match="executors would get nothing") as refusal:
+        destinations.create_destination(channel="executor", store=store, **new)
+    assert refusal.value.error_code == "capability_missing"
+    asleep = Destination.objects.get(id="crm-relay")
+    change = {"destination_id": asleep.id, "seen_version": asleep.version, "actor": ANN}
+    with pytest.raises(Unavailable, match="crm-relay"):
+        destinations.change_destination(active=True, store=store, **change)
+    assert not Destination.objects.filter(channel="executor", active=True).exists()
+    assert Destination.objects.count() == before
+    destinations.change_destination(address="other", store=store, **change)
+    destinations.create_destination(channel="executor", destination_id="crm-2", **new)
 
 
 def lived_long(store: JsonlStore, rounds: int = 6) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from kernel.management.base import (
     Options,
     plain,
     schema_trouble,
+    tables_trouble,
 )
 from kernel.runtime import allow_long_statements
 
@@ -22,9 +23,11 @@ BUSY = {1205}  # MySQL: the table was in use for longer than `ddl_lock_wait_seco
 CODES = """\
 Exit codes:
   0  the schema is the one of this version (with --dry-run: it can be)
-  1  --check: something is missing; else: not done, e.g. a busy table or another
-     db_init that holds the lock. What was done stays; the next run goes on
-  2  the history is unknown or changed: nothing was touched
+  1  --check: something is missing or changed; else: not done, e.g. a busy table
+     or another db_init that holds the lock. What was done stays; the next run
+     goes on
+  2  the history is unknown or changed: nothing was touched. Or a table, a column
+     or an index is not what its migration made: each is named
 
 Killed at any moment, the next run finishes what is left. A second db_init says
 that it waits, and then finds nothing to do."""
@@ -56,6 +59,8 @@ class Command(KernelCommand):
             applied = self._migrate()
         except Conflict as error:
             raise CommandError(plain(error), returncode=EXIT_SCHEMA) from error
+        if wrong := schema.differences():
+            raise tables_trouble(wrong)
         ensure_roles()
         done = f"applied {len(applied)} migrations" if applied else "nothing to do"
         self.stdout.write(self.style.SUCCESS(f"The schema is up to date: {done}."))
@@ -80,10 +85,11 @@ class Command(KernelCommand):
 
     def _check(self) -> None:
         found = schema.state()
-        if found.ready:
-            self.say("The schema is up to date.")
-            return
-        raise CommandError(str(schema_trouble(found)), returncode=EXIT_FAILED)
+        if wrong := schema.differences():
+            raise CommandError(str(tables_trouble(wrong)), returncode=EXIT_FAILED)
+        if not found.ready:
+            raise CommandError(str(schema_trouble(found)), returncode=EXIT_FAILED)
+        self.say("The schema is up to date.")
 
     def _show_plan(self) -> None:
         planned = schema.plan()

@@ -14,14 +14,16 @@ from kernel.management.base import (
     add_json,
     schema_trouble,
     shown,
+    tables_trouble,
 )
 from kernel.runtime import allow_long_statements
 
 
 class Command(KernelCommand):
     help = (
-        "Check the schema (tables, columns, indexes) and its migration ledger, then every database"
-        " invariant, and keep the result for the console's Health page. Reads whole tables: run it"
+        "Check the migration ledger, then tables, columns (type, character set, nullability) and"
+        " indexes against what the migrations made, then every database invariant, and keep the"
+        " result of those for the console's Health page. Reads whole tables: run it"
         " beside traffic, but not every minute. Exit code 0: all hold; 1: offenders were found,"
         " or the database does not answer; 2: the schema or its ledger is not ready."
     )
@@ -36,20 +38,15 @@ class Command(KernelCommand):
     def run(self, options: Options) -> None:
         allow_long_statements()
         found = schema.state()
-        if not found.ready:
+        if not found.ready and not found.gone:
             raise schema_trouble(found)
         if found.unrecorded:
             raise CommandError(
                 f"The migration ledger lacks {list(found.unrecorded)}. Run manage.py db_init.",
                 returncode=EXIT_SCHEMA,
             )
-        if parts := schema.missing_parts():
-            raise CommandError(
-                f"The ledger says that all is applied, but the database lacks {', '.join(parts)}."
-                " Somebody changed it by hand: restore that from a copy, or from the statements of"
-                " a db_init on an empty database.",
-                returncode=EXIT_SCHEMA,
-            )
+        if wrong := schema.differences():
+            raise tables_trouble(wrong)
         reports = invariants.check_all()
         if not options["no_store"]:
             invariants.store_reports(reports=reports)
@@ -63,7 +60,7 @@ class Command(KernelCommand):
                 }
             )
         else:
-            self.say(f"schema: {len(schema.checksums())} migrations, unchanged")
+            self.say(f"schema: {len(schema.checksums())} migrations, their tables unchanged")
             for report in reports if options["all"] else broken:
                 self._describe(report)
         if broken:

@@ -12,7 +12,8 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from kernel.conf import conf
-from kernel.kernel import Kernel
+from kernel.ids import new_id
+from kernel.kernel import ONCE, Kernel
 from kernel.management.base import EXIT_FAILED, KernelCommand, Options, leave
 from kernel.metrics import serve_metrics
 from kernel.runtime import Pass
@@ -85,7 +86,7 @@ class Command(KernelCommand):
             )
 
     async def _once(self) -> list[Outcome]:
-        kernel = Kernel()
+        kernel = Kernel(owner=new_id(ONCE))
         await kernel.initialize()
         stop = _stopped_by_signals()
         outcomes = []

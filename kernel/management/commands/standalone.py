@@ -19,7 +19,7 @@ from console.protocol import BoundedProtocol
 from kernel import schema
 from kernel.conf import conf
 from kernel.demo import data as demo_data
-from kernel.demo.launcher import DemoProvider, DemoProviderFailed, start_provider
+from kernel.demo.launcher import DemoProvider, start_on_one_of
 from kernel.errors import KernelError
 from kernel.kernel import Kernel
 from kernel.management.base import leave
@@ -55,10 +55,7 @@ class Command(BaseCommand):
         settings.VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = schema.state()
         if not found.usable:
-            raise CommandError(
-                f"The database is not ready (missing {list(found.missing)}, unknown"
-                f" {list(found.unknown)}, changed {list(found.changed)}). {found.way_out}"
-            )
+            raise CommandError(f"The database is not ready: {found}. {found.way_out}")
         with _only_one(), _listening(options["host"], options["port"]) as listener:
             demo = demo_data.wants_demo(os.environ)
             try:
@@ -74,16 +71,12 @@ class Command(BaseCommand):
 
     @contextlib.contextmanager
     def _demo_provider(self, account_id: str) -> Iterator[DemoProvider]:
-        port = int(os.environ.get("BAILING_DEMO_PORT", demo_data.PORT))
-        pace: dict[str, Any] = {
-            "latency_ms": float(os.environ.get("BAILING_DEMO_LATENCY_MS", "0")),
-            "chunk_ms": float(os.environ.get("BAILING_DEMO_CHUNK_MS", "0")),
-        }
-        try:
-            provider = start_provider(port=port, **pace)
-        except DemoProviderFailed:
-            provider = start_provider(**pace)
-        with provider:
+        latency, pause = (
+            demo_data.number(os.environ, f"BAILING_DEMO_{name}_MS", default=0, most=600_000)
+            for name in ("LATENCY", "CHUNK")
+        )
+        ports = demo_data.ports(os.environ)
+        with start_on_one_of(ports, latency_ms=latency, chunk_ms=pause) as provider:
             demo_data.ensure_demo_service(provider_url=provider.url)
             store = DatabaseStore()
             demo_data.ensure_demo_agent(url=provider.url, account_id=account_id, store=store)

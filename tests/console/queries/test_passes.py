@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from console.queries.passes import INTERVALS, passes
+from console.queries.passes import INTERVALS, passes, processes
+from console.statuses import STATUSES
 from console.words import PASSES, pass_name
 from kernel import clock
 from kernel.conf import conf
@@ -42,3 +43,15 @@ def test_a_pass_that_nobody_named_is_shown_by_its_code() -> None:
     )
     (view,) = passes()
     assert (pass_name(view.row.name), view.state) == ("of_tomorrow", "late")
+
+
+@pytest.mark.django_db
+def test_a_run_of_maintain_once_that_ended_is_shown_as_ended_not_as_healthy() -> None:
+    now = clock.now()
+    values = {"updated_at": now, "started_at": now}
+    PassStatus.objects.create(name="settlement", owner="once_1", finished_at=now, **values)
+    PassStatus.objects.create(name="recovery", owner="krn_1", finished_at=now, **values)
+    PassStatus.objects.create(name="purge", owner="once_2", running=True, **values)
+    states = {one.name: one.state for one in processes(passes())}
+    assert states == {"once_1": "ended", "krn_1": "healthy", "once_2": "running"}
+    assert set(states.values()) <= STATUSES.keys()

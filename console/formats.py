@@ -95,14 +95,29 @@ def ago_text(moment: datetime, *, now: datetime) -> str:
 def local(moment: datetime) -> datetime:
     """The moment in the page's one zone; a naive value is taken as UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return timezone.localtime(aware)
+    return aware.astimezone(timezone.get_current_timezone())
+
+
+class Moment(NamedTuple):
+    """A moment in the page's zone: for machines, exact for people, and as short as today allows."""
+
+    iso: str  # '2026-01-01T14:02:05.123456+00:00'
+    exact: str  # '2026-01-01 14:02:05.123 UTC'
+    short: str  # '14:02:05 UTC' today, else with the date
+
+
+def moment_texts(moment: datetime, *, now: datetime) -> Moment:
+    """The three texts of a moment; its zone is looked up once."""
+    shown = local(moment)
+    text = shown.replace(tzinfo=None).isoformat(" ", "milliseconds")
+    zone = shown.tzname() or "UTC"
+    short = text[: len("2026-01-01 14:02:05")]
+    if abs(now - shown) < timedelta(hours=20) and shown.date() == local(now).date():
+        short = short[len("2026-01-01 ") :]
+    return Moment(shown.isoformat(), f"{text} {zone}", f"{short} {zone}")
 
 
 def absolute_text(moment: datetime, *, now: datetime, precise: bool = False) -> str:
     """'14:02:05 UTC' today, else with the date; `precise` always has the date and milliseconds."""
-    shown = local(moment)
-    text = shown.replace(tzinfo=None).isoformat(" ", "milliseconds" if precise else "seconds")
-    near = not precise and abs(now - shown) < timedelta(hours=20)
-    if near and shown.date() == local(now).date():
-        text = text[len("2026-01-01 ") :]
-    return f"{text} {shown.tzname() or 'UTC'}"
+    texts = moment_texts(moment, now=now)
+    return texts.exact if precise else texts.short

@@ -70,6 +70,12 @@ OIDC = oidc(os.environ)
 if OIDC is not None:
     INSTALLED_APPS.append("allauth.socialaccount.providers.openid_connect")
 
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English")]
+LOCALE_PATHS = [BASE_DIR / "console" / "locale"]
+# With one language every look-up of a text finds the text itself: a page has hundreds.
+USE_I18N = len(LANGUAGES) > 1
+
 MIDDLEWARE = [
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
@@ -78,7 +84,7 @@ MIDDLEWARE = [
     "console.csp.SecurityHeadersMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.locale.LocaleMiddleware",
+    *(["django.middleware.locale.LocaleMiddleware"] if USE_I18N else []),
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -161,11 +167,7 @@ EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = MAIL.user, MAIL.secret
 EMAIL_USE_TLS, EMAIL_USE_SSL = MAIL.starttls, MAIL.tls
 DEFAULT_FROM_EMAIL = MAIL.sender
 
-LANGUAGE_CODE = "en"
-LANGUAGES = [("en", "English")]
-LOCALE_PATHS = [BASE_DIR / "console" / "locale"]
 TIME_ZONE = "UTC"
-USE_I18N = True
 USE_TZ = True
 
 STATIC_URL = "static/"

@@ -9,9 +9,10 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+from html import escape
 
-from django.utils.html import escape, format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -146,6 +147,8 @@ def _joined(found: list[Piece]) -> list[Piece]:
 
 def visible(text: str) -> str:
     """The same rendering as plain text, for channels without markup."""
+    if _PLAIN.fullmatch(text):
+        return text
     return "".join(piece.text for piece in pieces(text))
 
 
@@ -201,9 +204,9 @@ def to_html(text: str, *, block: bool = False, note: bool = True) -> SafeString:
     `block` keeps line breaks (in a `<pre>`); else a line break is drawn as a sign in the line.
     """
     if not block and _PLAIN.fullmatch(text):  # most names, ids and JSON tokens
-        return mark_safe(f'<bdi class="untrusted" dir="auto">{escape(text)}</bdi>')
+        return SafeString(f'<bdi class="untrusted" dir="auto">{escape(text)}</bdi>')
     parts = pieces(text)
-    shown = mark_safe("".join(_piece_html(piece, block=block) for piece in parts))
+    shown = SafeString("".join(_piece_html(piece, block=block) for piece in parts))
     said = _note(_warnings(text, parts)) if note else ""
     if block:
         return format_html('{}<pre class="untrusted" dir="auto"><bdi>{}</bdi></pre>', said, shown)

@@ -1,14 +1,18 @@
-"""Template tags for single values: icons, states, money, times, ids, untrusted text."""
+"""Template tags for single values: icons, states, money, times, ids, untrusted text.
+
+A list shows hundreds of them: f-strings with `html.escape`, which cost a fifth of format_html.
+"""
 
 import json
 from datetime import datetime
 from functools import lru_cache
+from html import escape
 from typing import Any
 
 from django import template
 from django.utils.functional import Promise
-from django.utils.html import escape, format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
@@ -21,6 +25,7 @@ from kernel.states import Billing
 
 register = template.Library()
 ID_TAIL_CHARS = 6
+NOTHING = SafeString('<span class="faint">–</span>')
 
 HTMX_CONFIG = json.dumps(
     {
@@ -92,7 +97,7 @@ def money(nano: int | None, none: str | Promise = "") -> SafeString:
     if nano is None:
         return format_html('<span class="money-none">{}</span>', none or _("pending"))
     amount = formats.money(nano)
-    return mark_safe(  # digits and points only: nothing to escape, and a list has a hundred
+    return SafeString(  # digits and points only: nothing to escape
         f'<data class="money" value="{formats.nano_to_usd(nano)}">{amount.sign}${amount.whole}'
         f'{amount.cents}<span class="money-below">{amount.below}</span></data>'
     )
@@ -103,7 +108,7 @@ def billed(row: Any) -> SafeString:
     """{% billed request %}: its amount, or in a word why there is none. Never $0 for pending."""
     if row.billing_state in (Billing.NOT_CHARGED, Billing.OPEN):
         word = _("not charged") if row.billing_state == Billing.NOT_CHARGED else _("open")
-        return mark_safe(f'<span class="faint">{escape(word)}</span>')
+        return SafeString(f'<span class="faint">{escape(word)}</span>')
     return money(row.billed_nano)
 
 
@@ -113,11 +118,11 @@ def ago(moment: datetime | None, none: str | Promise = "–") -> SafeString:
     if moment is None:
         return format_html('<span class="faint">{}</span>', none)
     now = clock.now()
-    exact = formats.absolute_text(moment, now=now, precise=True)
-    return mark_safe(  # times and our own words: nothing to escape, and a list has a hundred
-        f'<time class="ago" datetime="{formats.local(moment).isoformat()}" title="{exact}">'
+    texts = formats.moment_texts(moment, now=now)
+    return SafeString(  # times and our own words: nothing to escape
+        f'<time class="ago" datetime="{texts.iso}" title="{texts.exact}">'
         f"<span data-ago>{formats.ago_text(moment, now=now)}</span>"
-        f' <span class="ago-at">{formats.absolute_text(moment, now=now)}</span></time>'
+        f' <span class="ago-at">{texts.short}</span></time>'
     )
 
 
@@ -126,11 +131,8 @@ def moment(value: datetime | None, none: str | Promise = "–") -> SafeString:
     """{% moment row.result_at %}: absolute to the millisecond, with zone."""
     if value is None:
         return format_html('<span class="faint">{}</span>', none)
-    return format_html(
-        '<time datetime="{}">{}</time>',
-        formats.local(value).isoformat(),
-        formats.absolute_text(value, now=clock.now(), precise=True),
-    )
+    texts = formats.moment_texts(value, now=clock.now())
+    return SafeString(f'<time datetime="{texts.iso}">{texts.exact}</time>')
 
 
 @register.filter
@@ -143,7 +145,7 @@ def duration(seconds: float | None) -> str:
 def bytes_tag(size: int | None) -> SafeString:
     """{% bytes row.result_bytes %}: '1.2 KiB', the exact number in the title."""
     if size is None:
-        return mark_safe('<span class="faint">–</span>')
+        return NOTHING
     exact = _("%(n)s bytes") % {"n": formats.count_text(size)}
     return format_html(
         '<data value="{}" title="{}">{}</data>', size, exact, formats.bytes_text(size)
@@ -166,25 +168,26 @@ def id_tag(value: str, href: str = "", short: bool = False, row: bool = False) -
     `row` makes the link cover its table row.
     """
     if not value:
-        return mark_safe('<span class="faint">–</span>')
-    text: str = to_html(value)
+        return NOTHING
     if short and len(value) > 2 * ID_TAIL_CHARS and not warnings(value):
         head, tail = escape(value[:-ID_TAIL_CHARS]), escape(value[-ID_TAIL_CHARS:])
         text = f'<bdi class="id-clip"><span class="id-head">{head}</span><span>{tail}</span></bdi>'
+    else:
+        text = to_html(value)
     if href:
         kind = ' class="row-link"' if row else ""
         text = f'<a href="{escape(href)}"{kind}>{text}</a>'
     shown = escape(visible(value))
-    return mark_safe(f'<span class="id" title="{shown}">{text}{copy(value)}</span>')
+    return SafeString(f'<span class="id" title="{shown}">{text}{copy(value)}</span>')
 
 
 @register.simple_tag
 def copy(value: str) -> SafeString:
     """{% copy value %}: a button that copies; shown only where the script runs."""
     label = escape(_("Copy %(value)s") % {"value": visible(value[:40])})
-    return mark_safe(
+    return SafeString(
         f'<button type="button" class="copy" data-copy="{escape(value)}" aria-label="{label}">'
-        f"{icon('copy')}{icon('check')}</button>"
+        f"{_decoration('copy')}{_decoration('check')}</button>"
     )
 
 

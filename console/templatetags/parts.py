@@ -8,7 +8,7 @@ from django import template
 from django.template import Context
 from django.utils import timezone
 from django.utils.functional import Promise
-from django.utils.html import format_html
+from django.utils.html import conditional_escape, format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString, mark_safe
 
@@ -33,7 +33,7 @@ def can(context: Context, permission: str) -> Ability:
     return ability(context["request"].user, permission)
 
 
-@register.inclusion_tag("console/parts/button.html", takes_context=True)
+@register.simple_tag(takes_context=True)
 def button(
     context: Context,
     label: str | Promise,
@@ -45,7 +45,7 @@ def button(
     unavailable: str | Promise = "",
     name: str = "",
     value: str = "",
-) -> dict[str, Any]:
+) -> SafeString:
     """{% button _("Cancel…") href=url permission="operate" unavailable=why %}.
 
     A link with `href`, else a submit button. Disabled with its reason in words when the person
@@ -54,15 +54,39 @@ def button(
     reason = str(unavailable)
     if permission:
         reason = ability(context["request"].user, permission).reason or reason
-    return {
-        "label": label,
-        "href": href,
-        "icon_name": icon,
-        "kind": kind,
-        "reason": reason,
-        "name": name,
-        "value": value,
-    }
+    return button_html(
+        label, href=href, icon_name=icon, kind=kind, reason=reason, name=name, value=value
+    )
+
+
+def button_html(
+    label: str | Promise,
+    *,
+    href: str = "",
+    icon_name: str = "",
+    kind: str = "",
+    reason: str = "",
+    name: str = "",
+    value: str = "",
+) -> SafeString:
+    """The button, for tags that know already why it may not be pressed (`reason`, '' = it may).
+
+    It ends in a line break: the gap between two buttons of one line.
+    """
+    css = conditional_escape(f"button is-{kind}" if kind else "button")
+    symbol = icon(icon_name) if icon_name else ""
+    inside = f"{symbol}<span>{conditional_escape(label)}</span>"
+    if reason:
+        role = "link" if href else "button"
+        return SafeString(
+            f'<span class="explain"><span class="{css}" role="{role}" aria-disabled="true"'
+            f' tabindex="0">{inside}</span>'
+            f'<span class="explain-text">{conditional_escape(reason)}</span></span>\n'
+        )
+    if href:
+        return SafeString(f'<a class="{css}" href="{conditional_escape(href)}">{inside}</a>\n')
+    named = format_html(' name="{}" value="{}"', name, value) if name else ""
+    return SafeString(f'<button class="{css}"{named}>{inside}</button>\n')
 
 
 @register.inclusion_tag("console/parts/field.html")

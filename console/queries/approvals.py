@@ -24,9 +24,16 @@ TAB_STATES = {
 }
 FILTERS = (Id("account", _("Account")),)
 BY_STATE, BY_ACCOUNT = "bz_approval_state", "bz_approval_acct"
-# Long texts stay in the table: a list never loads them.
+# Long texts stay in the table: no page of another approval loads them.
 HEAVY = ("arguments_text", "reason")
-CALL_HEAVY = ("arguments_text", "response_text", "note")
+# What a list shows of a row, and what its fate is judged by: a column costs more than its bytes.
+SHOWN = (
+    *("id", "account_id", "job_id", "tool", "risk", "effect", "requested_by", "state"),
+    *("decision", "decided_by_kind", "decided_by_id", "tool_call_id"),
+    *("created_at", "expires_at", "decided_at", "updated_at"),
+)
+CALL_JUDGED = ("id", "job_id", "tool", "state", "error_code", "updated_at")
+OWED_JUDGED = ("approval_id", "state", "attempts", "error_text")
 BADGE_CAP = 99
 NEWS_ROWS_MAX = 100
 
@@ -62,7 +69,7 @@ def approval_page(tab: str, chosen: Chosen, cursor: Cursor | None) -> ApprovalPa
         cursor=cursor,
         order_by="created_at",
     )
-    found = rows_by_id(Approval.objects.defer(*HEAVY), page.ids)
+    found = rows_by_id(Approval.objects.only(*SHOWN), page.ids)
     rows = [row for row in found if isinstance(row, Approval)]
     return ApprovalPage(approval_rows(rows), page)
 
@@ -106,8 +113,9 @@ def _fates_of(
     if not rows:
         return {}, {}
     call_ids = [row.tool_call_id for row in rows if row.tool_call_id]
-    calls = ToolCall.objects.defer(*CALL_HEAVY).in_bulk(call_ids)
-    return calls, Continuation.objects.in_bulk([row.id for row in rows])
+    calls = ToolCall.objects.only(*CALL_JUDGED).in_bulk(call_ids)
+    owed = Continuation.objects.only(*OWED_JUDGED).in_bulk([row.id for row in rows])
+    return calls, owed
 
 
 def state_now(row: Approval, *, now: datetime) -> str:

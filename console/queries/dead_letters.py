@@ -33,7 +33,10 @@ INDEXES = {
     "account": ("bz_dlq_account", "bz_dlq_account_state"),
     "destination": ("bz_dlq_destination", "bz_dlq_destination_state"),
 }
-HEAVY = ("content", "error_text")
+SHOWN = (
+    *("id", "account_id", "channel", "recipient", "state", "created_at"),
+    *("destination_id", "event", "unknown_attempts"),
+)
 ERROR_HEAD_CHARS = 300
 NEWS_ROWS_MAX = 100
 # Possible duplicates are counted among the newest open ones of a group: it may be a million.
@@ -110,7 +113,7 @@ def doubtful_counts(fingerprints: Sequence[str]) -> dict[str, int]:
 def letter_page(chosen: Chosen, cursor: Cursor | None) -> LetterPage:
     """Two queries whatever the page and the size of the table."""
     page = page_ids(_branches(chosen), cursor=cursor, order_by="created_at")
-    heads = DeadLetter.objects.defer(*HEAVY).annotate(
+    heads = DeadLetter.objects.only(*SHOWN).annotate(
         error_head=Substr("error_text", 1, ERROR_HEAD_CHARS)
     )
     return LetterPage(rows_by_id(heads, page.ids), page)

@@ -75,7 +75,7 @@ def button_html(
     """
     css = conditional_escape(f"button is-{kind}" if kind else "button")
     symbol = icon(icon_name) if icon_name else ""
-    inside = f"{symbol}<span>{conditional_escape(label)}</span>"
+    inside = f"{symbol}<span>{conditional_escape(str(label))}</span>"
     if reason:
         role = "link" if href else "button"
         return SafeString(

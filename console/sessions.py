@@ -11,7 +11,7 @@ from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.contrib.sessions.models import Session
 
-from kernel import schema
+from kernel import clock, schema, sql
 from kernel.models import ConsoleSession
 
 
@@ -21,6 +21,14 @@ class SessionStore(DatabaseStore):
     @classmethod
     def get_model_class(cls) -> type[AbstractBaseSession]:
         return ConsoleSession if schema.is_applied(schema.SIGN_IN) else Session
+
+    def _get_session_from_db(self) -> AbstractBaseSession | None:
+        """As Django's; its statement is written out, for every page and act begins with it."""
+        key, alive = {"session_key": self.session_key}, "AND expire_date > %s"
+        found = sql.rows(self.model, key, more=alive, parameters=[clock.now()])
+        if not found:
+            self._session_key = None
+        return found[0] if found else None
 
     def create_model_instance(self, data: dict[str, Any]) -> AbstractBaseSession:
         row = super().create_model_instance(data)

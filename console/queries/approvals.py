@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db import connection
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
@@ -35,6 +36,11 @@ SHOWN = (
 CALL_JUDGED = ("id", "job_id", "tool", "state", "error_code", "updated_at")
 OWED_JUDGED = ("approval_id", "state", "attempts", "error_text")
 BADGE_CAP = 99
+# Written out, for the sidebar of every page asks.
+_WAITING = """
+SELECT COUNT(*) FROM (
+  SELECT 1 AS one FROM bz_approvals WHERE state = %s AND expires_at > %s LIMIT %s) AS waiting
+"""
 NEWS_ROWS_MAX = 100
 
 
@@ -173,8 +179,11 @@ def uncertain_calls(calls: Iterable[ToolCall], *, now: datetime) -> set[str]:
 
 def waiting_count(*, cap: int = BADGE_CAP) -> CappedCount:
     """How many approvals a person could decide now. One query, served by an index."""
-    rows = Approval.objects.filter(state=ApprovalState.OPEN, expires_at__gt=clock.now())
-    return capped_count(rows, cap=cap)
+    now = connection.ops.adapt_datetimefield_value(clock.now())
+    with connection.cursor() as cursor:
+        cursor.execute(_WAITING, [ApprovalState.OPEN, now, cap + 1])
+        (value,) = cursor.fetchone()
+    return CappedCount(min(value, cap), capped=value > cap)
 
 
 def opened_since(chosen: Chosen, moment: datetime) -> CappedCount:

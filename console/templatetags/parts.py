@@ -16,7 +16,7 @@ from console import charts
 from console.access import Ability, ability
 from console.act_steps import act_steps
 from console.bodies import BodyView
-from console.filters import Chosen
+from console.filters import Chosen, Field
 from console.navigation import address_of
 from console.paging import ORDERS, IdPage
 from console.preferences import taste
@@ -277,15 +277,27 @@ def body(
 @register.inclusion_tag("console/parts/filters.html", takes_context=True)
 def filters(context: Context, chosen: Chosen, target: str = "") -> dict[str, Any]:
     """{% filters chosen target="#list" %}: the filter bar and its chips; a plain GET form."""
-    moments = [one for one in chosen.fields if one.filter.kind == "moment"]
+    fields = chosen.fields
+    moments = [one for one in fields if one.filter.kind == "moment"]
     return {
-        "fields": [one for one in chosen.fields if one.filter.kind != "moment"],
+        "fields": [one for one in fields if one.filter.kind != "moment"],
         "moments": moments,
         "is_timed": any(one.value for one in moments),
         "target": target,
         "action": context["request"].path,
         "zone": timezone.get_current_timezone_name(),
     }
+
+
+@register.simple_tag
+def options(field: Field) -> SafeString:
+    """{% options field %}: the options of a filter's <select>; a list of states has thirty."""
+    parts = []
+    for value, label in getattr(field.filter, "choices", ()):
+        selected = " selected" if value == field.value else ""
+        shown = conditional_escape(str(label))
+        parts.append(f'<option value="{conditional_escape(value)}"{selected}>{shown}</option>')
+    return SafeString("".join(parts))
 
 
 @register.inclusion_tag("console/parts/chips.html", takes_context=True)

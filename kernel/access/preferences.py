@@ -6,7 +6,7 @@ Private to the person and without effect on anything else, so no audit row is wr
 import json
 from dataclasses import asdict, dataclass
 
-from kernel import clock, schema
+from kernel import clock, schema, sql
 from kernel.conf import conf
 from kernel.errors import Conflict, InvalidInput, NotFound
 from kernel.models import Preference
@@ -37,8 +37,8 @@ class Taste:
 def taste_of(*, person_id: int) -> Taste:
     """The person's choices. One query; Unavailable without migration 0072."""
     schema.require(schema.PREFERENCES)
-    row = Preference.objects.filter(person_id=person_id).first()
-    return _taste(row) if row is not None else Taste()
+    found = sql.rows(Preference, {"person_id": person_id})  # on every page
+    return _taste(found[0]) if found else Taste()
 
 
 @transaction

@@ -92,12 +92,6 @@ def ago_text(moment: datetime, *, now: datetime) -> str:
     return (_("%(span)s ago") if seconds > 0 else _("in %(span)s")) % {"span": short}
 
 
-def local(moment: datetime) -> datetime:
-    """The moment in the page's one zone; a naive value is taken as UTC."""
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return aware.astimezone(timezone.get_current_timezone())
-
-
 class Moment(NamedTuple):
     """A moment in the page's zone: for machines, exact for people, and as short as today allows."""
 
@@ -107,12 +101,13 @@ class Moment(NamedTuple):
 
 
 def moment_texts(moment: datetime, *, now: datetime) -> Moment:
-    """The three texts of a moment; its zone is looked up once."""
-    shown = local(moment)
+    """The three texts of a moment in the page's one zone; a naive value is taken as UTC."""
+    page_zone = timezone.get_current_timezone()
+    shown = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(page_zone)
     text = shown.replace(tzinfo=None).isoformat(" ", "milliseconds")
     zone = shown.tzname() or "UTC"
     short = text[: len("2026-01-01 14:02:05")]
-    if abs(now - shown) < timedelta(hours=20) and shown.date() == local(now).date():
+    if abs(now - shown) < timedelta(hours=20) and shown.date() == now.astimezone(page_zone).date():
         short = short[len("2026-01-01 ") :]
     return Moment(shown.isoformat(), f"{text} {zone}", f"{short} {zone}")
 

@@ -62,6 +62,6 @@ def _no_key(row: Service, *, is_set: bool) -> Lack:
         way = _("Give it a value, or add its name to %(names)s, where the server runs.") % words
     else:
         title = _("%(name)s is not set in this server's environment") % words
-        way = _("Export it where the server (and each worker) runs.") % words
+        way = _("Set it where the server and each worker run, in the environment or .env.") % words
     means = _("Until then every request to this service fails before it is sent.")
     return Lack(title, f"{way} {_('Then restart.')} {means}")

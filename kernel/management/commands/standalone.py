@@ -72,8 +72,8 @@ class Command(BaseCommand):
     @contextlib.contextmanager
     def _demo_provider(self, account_id: str) -> Iterator[DemoProvider]:
         latency, pause = (
-            demo_data.number(os.environ, f"BAILING_DEMO_{name}_MS", default=0, most=600_000)
-            for name in ("LATENCY", "CHUNK")
+            demo_data.number(os.environ, name, default=0, most=600_000)
+            for name in ("BAILING_DEMO_LATENCY_MS", "BAILING_DEMO_CHUNK_MS")
         )
         ports = demo_data.ports(os.environ)
         with start_on_one_of(ports, latency_ms=latency, chunk_ms=pause) as provider:

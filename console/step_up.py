@@ -124,7 +124,7 @@ def _ask(request: HttpRequest, doing: str, *, error: str = "") -> HttpResponse:
         "has_password": user.has_usable_password(),
         "has_codes": bool(kinds & {APP, CODES}),
         "challenge": passkeys.challenge_for(request, user, kinds),
-        "minutes": duration_text(conf.step_up_seconds),
+        "minutes": duration_text(conf.step_up_seconds).removesuffix(" 00 s"),
     }
     name = "console/step_up/_form.html" if part else "console/step_up/index.html"
     body = render_to_string(name, context, request=request)

@@ -13,9 +13,11 @@ from collections import Counter
 
 import pytest
 
+from kernel.models import DeliveryAttempt
 from tests.histories.machine import Broken, run_histories
 from tests.support.faults import NOT_REACHED, FaultRecord
 from tests.support.history_acts import ACTS
+from tests.support.history_facts import RETAINED_SECONDS, Violation
 from tests.support.history_process import FAULTS, KILL_AFTER, VANISHED, CommitFault
 from tests.support.history_replay import sentence, shortened, told
 from tests.support.history_world import World
@@ -84,6 +86,24 @@ def test_a_fault_that_was_due_and_did_not_fire_is_missed(
         world.step("message", at=0, receiver="ok")
         assert count_faults(world, record) == [KILL_AFTER]
     assert (record.planned, record.fired, record.beside[NOT_REACHED]) == (1, 0, 1)
+
+
+def test_what_retention_takes_may_go_when_it_is_old_and_not_before(
+    kernel_db: None, tables_to_empty: list[str]
+) -> None:
+    with World(tables=tables_to_empty) as world:
+        world.step("message", at=0, receiver="ok")
+        world.run(3.0)
+        world.facts.check()
+        assert world.facts.now["attempts"]
+        world.clock.move(RETAINED_SECONDS)
+        seen = world.facts.now
+        DeliveryAttempt.objects.all().delete()
+        world.facts.check()
+        world.clock.move(-3600.0)
+        world.facts.now = seen
+        with pytest.raises(Violation, match="is gone"):
+            world.facts.check()
 
 
 def test_every_act_was_done_and_every_fault_has_fired() -> None:

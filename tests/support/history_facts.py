@@ -101,6 +101,15 @@ TABLES: dict[str, tuple[str, str, dict[str, str], tuple[str, ...]]] = {
     ),
 }
 UNSET = (None, "", b"")
+# What retention takes, and only once its row ended so long ago (when this was first seen, that is:
+# a little after it). Table: the table that says so, what an ended row's state is.
+RETAINED_SECONDS = 89.9 * 24 * 3600
+ENDED = {
+    "jobs": {"done", "failed", "refused", "cancelled"},
+    "notifications": {"delivered", "dead"},
+    "letters": {"resolved"},
+}
+PURGED = {"jobs": "result_text", "letters": "content"}
 
 
 class Facts:
@@ -108,11 +117,14 @@ class Facts:
 
     def __init__(self, world: "World"):
         self._world = world
+        self._ended_at: dict[str, float] = {}
+        self.purged: set[str] = set()  # notifications whose attempts retention has taken
         self.now: Rows = self._read()
 
     def check(self) -> None:
         """After an act."""
         before, self.now = self.now, self._read()
+        self._see_ends()
         self._raise(
             [
                 *self._world.defects,
@@ -130,6 +142,19 @@ class Facts:
         moving = [f"{what} never comes to rest" for what in self.on_its_way()]
         broken = [str(report) for report in invariants.check_all() if not report.holds]
         self._raise([*moving, *broken, *self._charges(), *self._messages()])
+
+    def _see_ends(self) -> None:
+        for table, states in ENDED.items():
+            for key, row in self.now[table].items():
+                if row["state"] in states:
+                    self._ended_at.setdefault(key, self._world.clock.monotonic())
+
+    def _is_old(self, key: str) -> bool:
+        """Whether retention may take what belongs to this row."""
+        ended_at = self._ended_at.get(key)
+        return ended_at is not None and (
+            self._world.clock.monotonic() - ended_at >= RETAINED_SECONDS
+        )
 
     def _raise(self, found: list[str]) -> None:
         if found:
@@ -157,7 +182,7 @@ class Facts:
         found += [
             f"job {row['request_id']} ({row['state']})"
             for row in now["jobs"].values()
-            if row["state"] in ("queued", "running")
+            if row["state"] in ("queued", "running") or self._waits_for_nobody(row)
         ]
         found += [
             f"continuation of {key} ({now['jobs'][row['job_id']]['state']})"
@@ -173,6 +198,15 @@ class Facts:
         ]
         return found
 
+    def _waits_for_nobody(self, job: Row) -> bool:
+        """It waits for an operator's word, which has been said: the next pass lets it go on."""
+        if job["state"] != "waiting" or job["waiting_reason"] not in FOR_AN_OPERATOR:
+            return False
+        requests, calls = self.now["requests"].values(), self.now["calls"].values()
+        unsaid = [row["operation_id"] for row in requests if row["result_state"] == "unknown"]
+        unsaid += [row["job_id"] for row in calls if row["state"] == "dispatching"]
+        return not any(job["id"] in each for each in unsaid)
+
     # --- rows ---------------------------------------------------------------------------------
 
     def _moves(self, before: Rows) -> Iterator[str]:
@@ -181,6 +215,9 @@ class Facts:
             _, _, columns, constant = TABLES[table]
             for key, old in old_rows.items():
                 new = self.now[table].get(key)
+                if new is None and table == "attempts" and self._is_old(old["notification_id"]):
+                    self.purged.add(old["notification_id"])
+                    continue
                 if new is None:
                     yield f"{table}: {key} is gone"
                     continue
@@ -189,6 +226,8 @@ class Facts:
                     if new[column] != old[column] and new[column] not in after:
                         yield f"{table}: {key} went from {old[column]} to {new[column]}"
                 for column in constant:
+                    if PURGED.get(table) == column and new[column] in UNSET and self._is_old(key):
+                        continue
                     if old[column] not in UNSET and new[column] != old[column]:
                         yield f"{table}: {column} of {key} changed"
         for key, row in before.get("jobs", {}).items():
@@ -290,4 +329,4 @@ class Facts:
 
     def _messages(self) -> Iterator[str]:
         """A message arrives as often as its attempts say, under the id of the first."""
-        return told.messages(self._world.outside.of(RECEIVER), self.now)
+        return told.messages(self._world.outside.of(RECEIVER), self.now, purged=self.purged)

@@ -107,9 +107,12 @@ async def with_dead_letters(hand: "Hand") -> None:
 
 
 async def order(hand: "Hand", *, destination: str = HOOKS) -> None:
-    """The cause, and the sender that sends what it entails. The repeat finds that it happened."""
-    hand.start_work()
+    """The cause, and the sender that sends what it entails. The repeat finds that it happened.
+
+    One after the other: nothing is being sent while a process dies at the cause.
+    """
     await hand.tried(publish, destination=destination)
+    hand.start_work()
 
 
 def executor_reports(*, delivered: bool) -> None:
@@ -129,9 +132,9 @@ async def order_by_executor(hand: "Hand") -> None:
 
 
 async def replay(hand: "Hand") -> None:
-    """An operator replays the dead letter; the sender goes on."""
-    hand.start_work()
+    """An operator replays the dead letter; then the sender goes on."""
     await hand.tried(clerk.replay, dead_letter_id=hand.facts["letter"])
+    hand.start_work()
 
 
 async def replay_by_executor(hand: "Hand") -> None:

@@ -47,10 +47,19 @@ def test_every_job_finishes_once_while_workers_and_the_broker_are_killed(
     # An orderly end: nothing is left behind, and SIGTERM is no failure (G4).
     codes = [member.terminate() for member in (*beats, *workers, *webs)]
     assert codes[: len(beats) + len(workers)] == [0] * 5, fleet.words("worker")[-3000:]
-    assert "Traceback" not in fleet.words("worker"), fleet.words("worker")[-6000:]
+    # Celery tells of the broker that went away under an acknowledgement with a traceback of its own.
+    lines = fleet.words("worker").splitlines()
+    said = "\n".join(line for line in lines if "Couldn't ack" not in line)
+    assert "Traceback" not in said, _from_traceback(said)
     words = fleet.words("worker") + fleet.words("web") + fleet.words("beat")
     assert f":{broker.password}@" not in words
     house.verify()
+
+
+def _from_traceback(said: str) -> str:
+    """What the workers said from their first traceback on, and a little before it."""
+    place = said.index("Traceback")
+    return said[max(0, place - 1000) : place + 5000]
 
 
 def _live_through_it(

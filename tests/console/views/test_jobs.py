@@ -6,22 +6,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from console.queries.jobs import jobs_of_request
-from kernel.access import ensure_roles
 from kernel.models import Approval, AuditRow, Job, Pause, Request, ToolCall
 from tests.console.views.conftest import rendered, send
 from tests.support import lives, work_data
 
 IS_SQLITE = connection.vendor == "sqlite"
 QUERIES_MAX = 19  # SQLite asks once per state, where the others have one UNION ALL
-
-
-@pytest.fixture
-def desk(db):
-    """An account, its service, the tools and routes."""
-    ensure_roles()
-    lives.open_account(work_data.ACCOUNT)
-    lives.add_service("gpt-main")
-    work_data.tools_and_routes()
 
 
 def uncertain_job():

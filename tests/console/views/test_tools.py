@@ -5,10 +5,8 @@ import json
 import pytest
 from django.urls import reverse
 
-from kernel.access import ensure_roles
 from kernel.models import Route, Tool
 from tests.console.views.conftest import rendered, send
-from tests.support import lives, work_data
 
 TOOL = {
     "tool_id": "cancel_order",
@@ -32,15 +30,6 @@ ROUTE = {
     "instructions": "Be brief.",
     "tools": ["refund_order", "find_order"],
 }
-
-
-@pytest.fixture
-def desk(db):
-    """An account, its service, the tools and routes."""
-    ensure_roles()
-    lives.open_account(work_data.ACCOUNT)
-    lives.add_service("gpt-main")
-    work_data.tools_and_routes()
 
 
 def test_a_tool_is_added_and_shown(desk, admin):

@@ -12,14 +12,16 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import django
+from kernel.management.line import reason_not_to_start
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")  # as in manage.py
-django.setup()
+if reason := reason_not_to_start():
+    sys.exit(reason)
 
 # WhiteNoise serves small files from a plain iterator; Django says so at each of them.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")

@@ -9,23 +9,23 @@ Needs BAILING_ENGINE=celery and BAILING_BROKER_URL. No result backend: results a
 import logging
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
-import django
+from kernel.management.line import reason_not_to_start
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
-django.setup()
+if reason := reason_not_to_start():
+    sys.exit(reason)
 
-from celery import Celery, signals  # noqa: E402  - Django must be set up first
-from django.conf import settings  # noqa: E402
-from django.core.exceptions import ImproperlyConfigured  # noqa: E402
-from django.db import DatabaseError, InterfaceError  # noqa: E402
-from kombu import Connection  # noqa: E402
+from celery import Celery, signals
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+from kombu import Connection
 
-from kernel import tasks  # noqa: E402
-from kernel.conf import conf  # noqa: E402
-from kernel.errors import KernelError  # noqa: E402
-from kernel.runtime.wake import Messenger  # noqa: E402
+from kernel import tasks
+from kernel.conf import conf
+from kernel.errors import KernelError
+from kernel.runtime.wake import Messenger
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +37,15 @@ QUIET = ("celery.app.trace", "celery.worker.strategy", "celery.beat")
 ENGINE = settings.ENGINE
 
 
+def _refuse(text: str) -> NoReturn:
+    # Celery swallows every error of a signal's receiver but this one.
+    sys.stderr.write(f"{text}\n")
+    raise SystemExit(EXIT_NOT_STARTED)
+
+
 def _application() -> Celery:
     if not ENGINE.is_celery:
-        raise ImproperlyConfigured(
-            "Celery runs only with BAILING_ENGINE=celery in the environment."
-        )
+        _refuse("Celery runs only with BAILING_ENGINE=celery in the environment.")
     # Without Celery's fixup for Django: no task of ours touches a connection of its own.
     app = Celery("bailing", broker=ENGINE.broker_url, include=["kernel.tasks"], fixups=[])
     app.conf.update(
@@ -112,12 +116,6 @@ def _start(instance: Any, **_: Any) -> None:
         way_out = f" {error.way_out}" if isinstance(error, KernelError) else ""
         _refuse(f"The kernel did not start: {error}.{way_out}".replace("..", "."))
     messenger().start()
-
-
-def _refuse(text: str) -> None:
-    # Celery swallows every error of a signal's receiver but this one.
-    sys.stderr.write(f"{text}\n")
-    raise SystemExit(EXIT_NOT_STARTED)
 
 
 @signals.worker_shutting_down.connect

@@ -1,11 +1,14 @@
 """manage.py itself: wrong settings are one line for every command; help lists ours first."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from kernel.management.line import CommandLine
-from tests.management.running import run_process
+from tests.management.running import ROOT, run_process
+from tests.support.environment import child_environment
 
 
 @pytest.mark.parametrize(
@@ -39,6 +42,43 @@ def test_a_wrong_setting_is_one_line_and_exit_code_1(
 ) -> None:
     answer = run_process(*words.split(), url="sqlite:///unused", folder=tmp_path, **{name: value})
     assert (answer.code, answer.out, answer.error) == (1, "", told)
+
+
+@pytest.mark.parametrize(
+    ("command", "engine", "told"),
+    [
+        (
+            "uvicorn console.asgi:application",
+            "rails",
+            "BAILING_ENGINE must be celery or not set, not 'rails'\n",
+        ),
+        (
+            "celery -A console.celery worker",
+            "rails",
+            "BAILING_ENGINE must be celery or not set, not 'rails'\n",
+        ),
+        (
+            "celery -A console.celery beat",
+            "",
+            "Celery runs only with BAILING_ENGINE=celery in the environment.\n",
+        ),
+    ],
+)
+def test_a_server_over_wrong_settings_ends_with_one_line(
+    tmp_path: Path, command: str, engine: str, told: str
+) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=ROOT,
+        env=child_environment(
+            database_url="sqlite:///unused", TMPDIR=str(tmp_path), BAILING_ENGINE=engine
+        ),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (answer.returncode, answer.stdout, answer.stderr) == (1, "", told)
 
 
 def test_help_lists_our_commands_first() -> None:

@@ -22,8 +22,8 @@ if __name__ == "__main__":
             "The requirements are not installed for this Python: run `make run` once, or use the"
             " environment that has them (.venv/bin/python manage.py ...)."
         )
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
-    from kernel.management.line import CommandLine, reason_not_to_start
+    from console.entry import reason_not_to_start
+    from kernel.management.line import CommandLine
 
     if reason := reason_not_to_start():
         sys.exit(reason)

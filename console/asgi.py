@@ -17,9 +17,8 @@ import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kernel.management.line import reason_not_to_start
+from console.entry import reason_not_to_start
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")  # as in manage.py
 if reason := reason_not_to_start():
     sys.exit(reason)
 

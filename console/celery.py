@@ -11,9 +11,8 @@ import os
 import sys
 from typing import Any, NoReturn
 
-from kernel.management.line import reason_not_to_start
+from console.entry import reason_not_to_start
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 if reason := reason_not_to_start():
     sys.exit(reason)
 

@@ -1,0 +1,25 @@
+"""What each entry (manage.py, the web server, Celery) does first: set Django up, or say why not."""
+
+import importlib
+import os
+
+import django
+from django.core.exceptions import ImproperlyConfigured
+
+
+def reason_not_to_start() -> str:
+    """What is wrong with the settings, as one line; '' when nothing is and Django is set up.
+
+    Each of them names its variable, its limits and the way out; none repeats a secret. Read before
+    Django looks at the command, so that every command says the same.
+    """
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+    try:
+        importlib.import_module(os.environ["DJANGO_SETTINGS_MODULE"])
+    except (ImproperlyConfigured, ValueError) as error:
+        return str(error)
+    try:
+        django.setup()
+    except ImproperlyConfigured as error:  # such as a database driver that is not installed
+        return " ".join(str(error).split())
+    return ""

@@ -9,6 +9,7 @@ from django.db import connection
 from kernel import clock
 from kernel.checks import DOCTOR_PREFIX
 from kernel.conf import conf
+from kernel.doctor import FAILURE, LEVELS, WARNING
 from kernel.jobs.calls import ANSWER_SECONDS
 from kernel.states import Billing, Result
 
@@ -42,13 +43,16 @@ FROM bz_tool_calls LEFT JOIN bz_jobs ON bz_jobs.id = bz_tool_calls.job_id
 WHERE bz_tool_calls.state = 'dispatching' AND (bz_jobs.state <> 'running'
   OR (bz_jobs.state IS NULL AND (bz_tool_calls.error_code <> '' OR {late})))
 """
-# The doctor's findings stand in the same table, and are no invariants.
+# The doctor's findings stand in the same table: no invariants, and `offenders` is their level.
 _CHECKS = f"""
 SELECT 'broken' AS name, '' AS detail, COUNT(*) AS amount, MIN(checked_at) AS oldest_at
 FROM bz_check_reports WHERE offenders > 0 AND name NOT LIKE '{DOCTOR_PREFIX}%'
 UNION ALL
 SELECT 'unfit' AS name, '' AS detail, COUNT(*) AS amount, MIN(checked_at) AS oldest_at
-FROM bz_check_reports WHERE offenders > 0 AND name LIKE '{DOCTOR_PREFIX}%'
+FROM bz_check_reports WHERE offenders = {LEVELS.index(FAILURE)} AND name LIKE '{DOCTOR_PREFIX}%'
+UNION ALL
+SELECT 'warned' AS name, '' AS detail, COUNT(*) AS amount, MIN(checked_at) AS oldest_at
+FROM bz_check_reports WHERE offenders = {LEVELS.index(WARNING)} AND name LIKE '{DOCTOR_PREFIX}%'
 """
 
 
@@ -81,7 +85,8 @@ class Figures:
     admitted: Backlog
     overrun: Backlog
     broken: Backlog  # invariants
-    unfit: Backlog  # checks of the installation
+    unfit: Backlog  # checks of the installation that fail
+    warned: Backlog  # checks of the installation that warn
     consumed_nano: int
     approvals: Backlog = NOTHING  # open, and somebody could decide them now
     uncertain: Backlog = NOTHING  # tool calls that were sent, and nobody waits for the answer

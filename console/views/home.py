@@ -105,22 +105,7 @@ def _attention(found: Figures, views: list[PassView]) -> list[dict[str, Any]]:
                 "href": reverse("health"),
             }
         )
-    if found.unfit.count:
-        items.append(
-            {
-                "icon": "alert",
-                "tone": "warn",
-                "title": ngettext(
-                    "%(count)s check of the installation fails",
-                    "%(count)s checks of the installation fail",
-                    found.unfit.count,
-                )
-                % {"count": found.unfit},
-                "text": _("Found by the last examination. Health says what to do."),
-                "side": since_text(found.unfit),
-                "href": reverse("health"),
-            }
-        )
+    items += _check_items(found)
     if found.unknown.count:
         items.append(
             {
@@ -142,6 +127,42 @@ def _attention(found: Figures, views: list[PassView]) -> list[dict[str, Any]]:
     items += _money_items(found)
     items += [_pass_item(view) for view in _ailing(views)]
     return items
+
+
+def _check_items(found: Figures) -> list[dict[str, Any]]:
+    """The installation's checks that fail, and apart from them those that only warn."""
+    lines = (
+        (
+            found.unfit,
+            "danger",
+            ngettext(
+                "%(count)s check of the installation fails",
+                "%(count)s checks of the installation fail",
+                found.unfit.count,
+            ),
+        ),
+        (
+            found.warned,
+            "warn",
+            ngettext(
+                "%(count)s check of the installation warns",
+                "%(count)s checks of the installation warn",
+                found.warned.count,
+            ),
+        ),
+    )
+    return [
+        {
+            "icon": "alert",
+            "tone": tone,
+            "title": title % {"count": checks},
+            "text": _("Found by the last examination. Health says what to do."),
+            "side": since_text(checks),
+            "href": reverse("health"),
+        }
+        for checks, tone, title in lines
+        if checks.count
+    ]
 
 
 def _ailing(views: list[PassView]) -> list[PassView]:

@@ -47,7 +47,7 @@ class CheckReport(models.Model):
     """
 
     name = IdField(primary_key=True)
-    offenders = models.IntegerField()
+    offenders = models.IntegerField()  # of a `doctor.` row: the index of its level in LEVELS
     sample_text = models.TextField(default="")
     checked_at = models.DateTimeField()
 

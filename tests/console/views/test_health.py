@@ -60,3 +60,16 @@ def test_a_finding_is_no_invariant_and_an_invariant_is_no_finding(signed_in: Sig
     home = viewer.get(reverse("home")).text
     assert "1 check of the installation fails" in home
     assert "invariant of the database" not in home
+
+
+def test_home_tells_checks_that_fail_from_those_that_only_warn(signed_in: SignIn) -> None:
+    found = [
+        doctor.Finding("host.disk", doctor.WARNING, "700 MiB free", "Make room."),
+        doctor.Finding("host.clock", doctor.WARNING, "3 s", "Run a time service."),
+        doctor.Finding("database.durability", doctor.FAILURE, "0", "Turn it on."),
+        doctor.Finding("database.version", doctor.OK, "10.11"),
+    ]
+    doctor.store_findings(findings=found, actor=Actor("user", "ann"))
+    home = signed_in("viewer").get(reverse("home")).text
+    assert "1 check of the installation fails" in home
+    assert "2 checks of the installation warn" in home

@@ -17,8 +17,9 @@ from console.queries.home import Backlog, backlog
 from console.queries.walks import walk
 from console.statuses import status_of
 from kernel.conf import conf
-from kernel.models import Account, Approval, Job, Request, ToolCall
+from kernel.models import Approval, Job, Request, ToolCall
 from kernel.states import JOB, JobState
+from kernel.usage.lookup import Found, find_in_accounts
 
 JOB_STATES = tuple(state.name for state in JOB.states)
 FILTERS = (
@@ -26,9 +27,7 @@ FILTERS = (
     Id("account", _("Account")),
     Id("request", _("Request id")),
 )
-BY_DUE, BY_ACCOUNT, BY_REQUEST = "bz_job_due", "bz_job_account", "bz_job_request"
-ACCOUNTS_ASKED_AT_ONCE = 500
-FOUND_MAX = 500  # jobs that share a request id, each of another account
+BY_DUE, BY_ACCOUNT = "bz_job_due", "bz_job_account"
 # Long texts stay in the table: a list never loads them.
 HEAVY = ("input_text", "result_text", "error_text")
 CALL_HEAVY = ("arguments_text", "response_text", "note")
@@ -59,10 +58,11 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """One page of the list."""
+    """One page of the list; `cut_at` as in Found, of a search by request id."""
 
     rows: Sequence[Job]
     page: IdPage
+    cut_at: int = 0
 
 
 @dataclass(slots=True)
@@ -109,13 +109,19 @@ def holders(*, now: datetime) -> list[Holder]:
 
 
 def job_page(chosen: Chosen, cursor: Cursor | None) -> JobPage:
-    """Two queries; by the caller's request id, which is exact, two more.
+    """Two queries; by the caller's request id in all accounts, which is exact, one more.
 
     By account or request id the latest change comes first, else the latest due time.
     """
+    cut_at = 0
     state, account = chosen.values.get("state"), chosen.values.get("account")
     if request_id := chosen.values.get("request"):
-        rows = Job.objects.filter(id__in=jobs_of_request(request_id, account_id=account or ""))
+        if account:
+            rows = Job.objects.filter(account_id=account, request_id=request_id)
+        else:
+            known = jobs_of_request(request_id)
+            cut_at = known.cut_at
+            rows = Job.objects.filter(id__in=[job_id for job_id, _account in known.rows])
         page = page_ids([rows.filter(state=state) if state else rows], cursor=cursor)
     elif account:
         rows = walk(Job.objects.filter(account_id=account), BY_ACCOUNT)
@@ -125,22 +131,12 @@ def job_page(chosen: Chosen, cursor: Cursor | None) -> JobPage:
         branches = [_in_state(one) for one in ([state] if state else JOB_STATES)]
         page = page_ids(branches, cursor=cursor, order_by="due_at")
     found = rows_by_id(Job.objects.defer(*HEAVY), page.ids)
-    return JobPage([row for row in found if isinstance(row, Job)], page)
+    return JobPage([row for row in found if isinstance(row, Job)], page, cut_at)
 
 
-def jobs_of_request(request_id: str, *, account_id: str = "") -> list[str]:
-    """The ids of the jobs with this request id, at most one of each account.
-
-    Asked per account: the unique key starts with it, so nothing is scanned.
-    """
-    names = Account.objects.order_by("id").values_list("id", flat=True)
-    accounts = [account_id] if account_id else list(names)
-    found: list[str] = []
-    for start in range(0, len(accounts), ACCOUNTS_ASKED_AT_ONCE):
-        some = accounts[start : start + ACCOUNTS_ASKED_AT_ONCE]
-        rows = walk(Job.objects.filter(account_id__in=some, request_id=request_id), BY_REQUEST)
-        found += rows.values_list("id", flat=True)
-    return found[:FOUND_MAX]
+def jobs_of_request(request_id: str) -> Found:
+    """The jobs with this request id, at most one of each account. One query."""
+    return find_in_accounts(model=Job, column="request_id", value=request_id)
 
 
 def _in_state(state: str) -> QuerySet[Job]:

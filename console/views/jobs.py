@@ -64,6 +64,7 @@ def index(request: HttpRequest) -> HttpResponse:
         {
             "rows": found.rows,
             "page": found.page,
+            "cut_at": found.cut_at,
             "chosen": chosen,
             "is_later": cursor is not None,
             "depth": depth(),

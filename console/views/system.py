@@ -29,8 +29,8 @@ from kernel.models import (
     Token,
     ToolCall,
 )
+from kernel.usage.lookup import Found
 
-FOUND_MAX = 20
 Place = dict[str, Any]
 
 
@@ -47,11 +47,13 @@ def go_to(request: HttpRequest) -> HttpResponse:
         return see_other(reverse("home"))
     screens = _screens(request, text)
     named = [one for one in screens if one["name"].casefold() == text.casefold()]
-    places = named or _places(request, text) or screens
-    if len(places) == 1:
+    found, cut_at = ([], 0) if named else _places(request, text)
+    places = named or found or screens
+    if len(places) == 1 and not cut_at:
         return see_other(places[0]["href"])
     return Screen(request, "console/go_to.html", "console/go_to.html").show(
-        {"text": text, "places": places}, status=200 if places else 404
+        {"text": text, "places": places, "cut_at": cut_at},
+        status=200 if places else 404,
     )
 
 
@@ -73,35 +75,35 @@ def _beginnings(label: str) -> list[str]:
     return [" ".join(words[start:]) for start in range(len(words))]
 
 
-def _places(request: HttpRequest, text: str) -> list[Place]:
+def _places(request: HttpRequest, text: str) -> tuple[list[Place], int]:
+    """What has this id; and where the list of accounts was cut, 0 = nowhere."""
     found = []
     if "/" not in text and User.objects.filter(username=text).exists():
         may = ability(request.user, "people")
         address = reverse("person-change", args=[text]) if may else reverse("people")
         found.append(_place(_("Person"), text, address))
     if not is_id(text):
-        return found
+        return found, 0
     for prefix, look in OWN_IDS.items():
         if text.startswith(prefix) and (place := look(text)):
-            return [place]
+            return [place], 0
     if place := delivery_place(text):
-        return [place]
-    requests = usage.find_requests(operation_id=text)[:FOUND_MAX]
+        return [place], 0
+    requests = usage.find_requests(operation_id=text)
     found += [
-        _place(_("Operation of %(a)s") % {"a": row.account_id}, text, _request(row.id))
-        for row in requests
+        _place(_("Operation of %(a)s") % {"a": account}, text, _request(request_id))
+        for request_id, account in requests.rows
     ]
-    if is_migrated():
-        jobs = Job.objects.filter(id__in=jobs_of_request(text)[:FOUND_MAX]).order_by("account_id")
-        found += [
-            _place(_("Job of %(a)s") % {"a": account}, text, reverse("job", args=[job_id]))
-            for job_id, account in jobs.values_list("id", "account_id")
-        ]
+    jobs = jobs_of_request(text) if is_migrated() else Found(())
+    found += [
+        _place(_("Job of %(a)s") % {"a": account}, text, reverse("job", args=[job_id]))
+        for job_id, account in jobs.rows
+    ]
     if Account.objects.filter(id=text).exists():
         found.append(_place(_("Account"), text, reverse("account", args=[text])))
     if Service.objects.filter(id=text).exists():
         found.append(_place(_("Service"), text, reverse("service", args=[text])))
-    return found + delivery_places(text)
+    return found + delivery_places(text), requests.cut_at or jobs.cut_at
 
 
 def _find_request(text: str) -> Place | None:

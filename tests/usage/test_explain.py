@@ -10,7 +10,7 @@ from django.db import connection
 from kernel import clock
 from kernel.ids import new_id
 from kernel.models import Request
-from kernel.usage import recovery, settlement
+from kernel.usage import find_requests, recovery, settlement
 from tests.support.product import make_account, make_service
 from tests.usage.flow import Statements
 
@@ -108,3 +108,17 @@ def test_a_page_is_served_by_one_index_without_sorting(many_rows: None, name: st
 def test_the_page_picks_ids_from_the_index_alone(many_rows: None) -> None:
     sql, params = candidates(lambda: settlement.settlement_page(cursor=None, limit=50))
     assert "Using index" in plan_of(sql, params)["Extra"]
+
+
+def test_a_search_over_all_accounts_asks_the_unique_key_per_account(many_rows: None) -> None:
+    for number in range(300):
+        make_account(f"acct-{number}")
+    sql, params = candidates(lambda: find_requests(operation_id="op-7"))
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {sql}", params)
+        names = [column[0] for column in cursor.description]
+        accounts, requests = (dict(zip(names, row, strict=True)) for row in cursor.fetchall())
+    assert (accounts["table"], requests["table"]) == ("known", "found")
+    assert (requests["key"], requests["type"]) == ("bz_usage_request_operation", "eq_ref"), requests
+    assert "Using index" in requests["Extra"]
+    assert "filesort" not in accounts["Extra"] and "temporary" not in accounts["Extra"], accounts

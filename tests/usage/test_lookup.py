@@ -6,7 +6,8 @@ from django.db import connection
 from kernel import usage
 from kernel.errors import InvalidId, NotFound
 from kernel.models import LedgerRow, Request
-from kernel.usage import explain_charge, find_requests, get_request, get_request_by_id
+from kernel.usage import explain_charge, find_requests, get_request, get_request_by_id, lookup
+from kernel.usage.lookup import Found
 from tests.support.product import admitted, ask, make_account, make_service
 from tests.usage.flow import Statements, answered, body_with, dispatched, outcome_of, row_of, saved
 
@@ -36,12 +37,27 @@ def test_an_operation_is_found_by_its_account_and_exact_id(acme: None) -> None:
 
 
 def test_one_operation_id_is_found_in_all_accounts(acme: None) -> None:
-    for account_id in ("other", "acme"):
-        admitted(ask("op-1", account_id=account_id))
-    assert [row.account_id for row in find_requests(operation_id="op-1")] == ["acme", "other"]
-    assert find_requests(operation_id="OP-1") == []
+    rows = [admitted(ask("op-1", account_id=account_id)) for account_id in ("other", "acme")]
+    statements = Statements()
+    with connection.execute_wrapper(statements):
+        found = find_requests(operation_id="op-1")
+    assert found == Found(((rows[1].id, "acme"), (rows[0].id, "other")))
+    assert len(statements.texts) == 1
+    assert find_requests(operation_id="OP-1") == Found(())
     with pytest.raises(InvalidId):
         find_requests(operation_id="é")
+
+
+def test_a_search_over_all_accounts_ends_at_its_limit_and_says_so(
+    acme: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for account_id in ("other", "acme"):
+        admitted(ask("op-1", account_id=account_id))
+    monkeypatch.setattr(lookup, "FOUND_MAX", 2)
+    assert find_requests(operation_id="op-1").cut_at == 0
+    monkeypatch.setattr(lookup, "FOUND_MAX", 1)
+    found = find_requests(operation_id="op-1")
+    assert ([account for _id, account in found.rows], found.cut_at) == (["acme"], 1)
 
 
 def test_a_saved_body_is_read_whole(acme: None) -> None:

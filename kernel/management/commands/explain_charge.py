@@ -14,6 +14,8 @@ from kernel.usage.lookup import Explanation
 from kernel.usage.pricing import Line, reported_gap
 from kernel.usage.rates import decimal_text, from_plain
 
+NAMED_MAX = 20  # accounts in an error text
+
 
 class Command(KernelCommand):
     help = (
@@ -137,16 +139,17 @@ def find(text: str, *, account_id: str | None) -> Request:
     """The request of an operation id or a request id. NotFound; InvalidInput when several match."""
     if account_id:
         return usage.get_request(account_id=account_id, operation_id=text)
-    rows = usage.find_requests(operation_id=text)
-    if len(rows) > 1:
+    found = usage.find_requests(operation_id=text)
+    if len(found.rows) > 1:
+        names = ", ".join([account for _id, account in found.rows[:NAMED_MAX]])
+        names += ", ..." * (len(found.rows) > NAMED_MAX)
+        count = f"{len(found.rows)}{'+' * bool(found.cut_at)}"
         raise InvalidInput(
-            f"operation {text} exists in {len(rows)} accounts:"
-            f" {', '.join(row.account_id for row in rows[:20])}",
+            f"operation {text} exists in {count} accounts: {names}",
             field="operation",
             next_action="Say which with --account.",
         )
-    if rows:
-        return rows[0]
+    text = found.rows[0][0] if found.rows else text
     try:
         return usage.get_request_by_id(request_id=text)
     except NotFound:

@@ -7,6 +7,7 @@ from django.urls import reverse
 
 from console.queries.jobs import jobs_of_request
 from kernel.models import Approval, AuditRow, Job, Pause, Request, ToolCall
+from kernel.usage import lookup
 from tests.console.views.conftest import rendered, send
 from tests.support import lives, work_data
 
@@ -66,13 +67,33 @@ def test_the_jobs_of_a_request_id_are_looked_up_in_each_account_by_the_unique_ke
     work_data.submit("order-1")
     work_data.submit("order-1", account="elsewhere")
     with CaptureQueriesContext(connection) as asked:
-        assert len(jobs_of_request("order-1")) == 2
-    assert len(asked) == 2
+        assert len(jobs_of_request("order-1").rows) == 2
+    assert len(asked) == 1
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN {'QUERY PLAN ' * IS_SQLITE}{asked[1]['sql']}")
+        cursor.execute(f"EXPLAIN {'QUERY PLAN ' * IS_SQLITE}{asked[0]['sql']}")
         plan = str(cursor.fetchall())
     assert "bz_job_request" in plan or "account_id=? AND request_id=?" in plan, plan
-    assert "SCAN" not in plan
+    assert "SCAN found" not in plan
+
+
+def test_lists_that_end_before_the_last_account_say_so(desk, operator, monkeypatch):
+    lives.open_account("elsewhere")
+    jobs = [work_data.submit("order-1"), work_data.submit("order-1", account="elsewhere")]
+    by_account = {"acme-prod": jobs[0].id, "elsewhere": jobs[1].id}
+    lookups = [(reverse("jobs"), {"request": "order-1"}), (reverse("go-to"), {"q": "order-1"})]
+    for address, query in lookups:
+        page = operator.get(address, query).text
+        assert all(job_id in page for job_id in by_account.values())
+        assert "More than" not in page
+    monkeypatch.setattr(lookup, "FOUND_MAX", 1)
+    page = operator.get(*lookups[0]).text
+    assert "More than 1 accounts have a job with this request id" in page
+    assert by_account["acme-prod"] in page and by_account["elsewhere"] not in page
+    query = {"request": "order-1", "account": "elsewhere"}
+    page = operator.get(reverse("jobs"), query).text
+    assert by_account["elsewhere"] in page and "More than" not in page
+    page = operator.get(*lookups[1]).text
+    assert "More than 1 accounts use this id" in page and by_account["elsewhere"] not in page
 
 
 def test_an_ended_job_is_held_by_nobody_any_more(desk, operator):

@@ -11,3 +11,5 @@ from kernel.http.client import Door as Door
 from kernel.http.files import Downloaded as Downloaded
 from kernel.http.files import download as download
 from kernel.http.headers import retry_after_seconds as retry_after_seconds
+from kernel.http.keys import KeyFilter as KeyFilter
+from kernel.http.keys import without_key as without_key

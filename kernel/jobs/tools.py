@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from kernel.approvals.arguments import PLACEHOLDER
 from kernel.conf import conf
 from kernel.errors import BodyError, InvalidInput, NotSent, OutcomeUnknown
-from kernel.http import AddressPolicy, Answer, Door, read_body, view_utf8
+from kernel.http import AddressPolicy, Answer, Door, KeyFilter, read_body, view_utf8
 from kernel.ids import check_key_name
 from kernel.models import Tool
 
@@ -23,7 +23,6 @@ ANSWERED, NOT_SENT, UNCERTAIN = "answered", "not_sent", "uncertain"
 BODYLESS = frozenset({"GET", "HEAD", "DELETE"})
 # These statuses do not say whether the call took effect.
 SAYS_NOTHING = frozenset({408, 409})
-SECRET_BYTES_MIN = 8
 REMOVED = b"[tool key removed]"
 
 
@@ -166,12 +165,13 @@ def _unclear(
 def _model_view(body: bytes, *, secret: bytes) -> str:
     """The body within the model's budget, without the tool's key should it quote that (E3)."""
     budget = conf.model_view_bytes_max
-    if len(secret) >= SECRET_BYTES_MIN:
-        # Only what can be shown is copied: a body may be as large as its own budget.
-        head = body[: budget + len(secret) + 3]
-        if secret in head:
-            return view_utf8(head.replace(secret, REMOVED), budget).text
-    return view_utf8(body, budget).text
+    # Only what can be shown is copied: a body may be as large as its own budget.
+    head = body[: budget + len(secret) + 3]
+    cut = KeyFilter(secret, mark=REMOVED)
+    shown = cut.feed(head)
+    if len(head) == len(body):  # else what is held may be the beginning of the key
+        shown += cut.finish()
+    return view_utf8(shown, budget).text
 
 
 def _members(arguments_text: str) -> dict[str, Any]:

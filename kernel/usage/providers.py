@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from kernel.conf import conf
 from kernel.errors import BodyError, NotSent, OutcomeUnknown
-from kernel.http import AddressPolicy, Answer, Door
+from kernel.http import AddressPolicy, Answer, Door, KeyFilter, without_key
 from kernel.ids import check_key_name
 from kernel.models import Service
 from kernel.usage.live import Live
@@ -14,8 +14,8 @@ from kernel.usage.outcomes import Answered
 from kernel.usage.request_body import output_limit_field, prepare_request, read_request
 from kernel.usage.streams import StreamReader, UsageChunkFilter
 
-SECRET_BYTES_MIN = 8
-REMOVED = b"[provider key removed]"
+# Some providers quote the key they refused. It must reach no row, caller or screen.
+REMOVED = "[provider key removed]"
 REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 
 
@@ -30,6 +30,10 @@ class ProviderCall:
     hide_usage: bool
     choices: int = 1
     secret: bytes = field(default=b"", repr=False)
+
+    def key_filter(self) -> KeyFilter:
+        """A fresh filter for one answer to this call."""
+        return KeyFilter(self.secret, mark=REMOVED.encode())
 
 
 def build_call(
@@ -103,53 +107,66 @@ class Opened:
 
 
 async def _read_plain(answer: Answer, *, call: ProviderCall) -> Answered:
+    cut = call.key_filter()
     pieces: list[bytes] = []
     broken = ""
     try:
         async for piece in answer.chunks(body_bytes_max=conf.provider_body_bytes_max):
-            pieces.append(piece)
+            pieces.append(cut.feed(piece))
     except (BodyError, OutcomeUnknown) as error:
         broken = error.message
-    body = b"".join(pieces)
-    if len(call.secret) >= SECRET_BYTES_MIN:
-        # Some providers quote the key they refused. It must reach no row, caller or screen.
-        body = body.replace(call.secret, REMOVED)
-    return _answered(answer, body, broken=broken)
+    pieces.append(cut.finish())
+    return _answered(answer, b"".join(pieces), call=call, broken=broken)
 
 
 async def _read_stream(answer: Answer, *, call: ProviderCall, opened: Opened) -> Answered:
-    live = opened.stream(
-        status=answer.status, content_type=answer.header("content-type") or "text/event-stream"
-    )
+    content_type = _header(answer, "content-type", call=call) or "text/event-stream"
+    live = opened.stream(status=answer.status, content_type=content_type)
     reader = StreamReader(choices=call.choices)
     shown = UsageChunkFilter(hide=call.hide_usage)
+    cut = call.key_filter()
     pieces: list[bytes] = []
     broken = ""
+
+    def take(piece: bytes) -> None:
+        pieces.append(piece)
+        reader.feed(piece)
+        live.publish(shown.feed(piece))
+
     try:
         async for piece in answer.chunks(
             body_bytes_max=conf.provider_body_bytes_max, require_end=False
         ):
-            pieces.append(piece)
-            reader.feed(piece)
-            live.publish(shown.feed(piece))
+            take(cut.feed(piece))
     except (BodyError, OutcomeUnknown) as error:
         broken = error.message
+    take(cut.finish())
     live.publish(shown.finish())
-    return _answered(answer, b"".join(pieces), broken=broken, reader=reader)
+    return _answered(answer, b"".join(pieces), call=call, broken=broken, reader=reader)
 
 
 def _answered(
-    answer: Answer, body: bytes, *, broken: str, reader: StreamReader | None = None
+    answer: Answer,
+    body: bytes,
+    *,
+    call: ProviderCall,
+    broken: str,
+    reader: StreamReader | None = None,
 ) -> Answered:
-    ids = (answer.header(name) for name in REQUEST_ID_HEADERS)
+    ids = (_header(answer, name, call=call) for name in REQUEST_ID_HEADERS)
     return Answered(
         status=answer.status,
-        content_type=answer.header("content-type") or "application/json",
+        content_type=_header(answer, "content-type", call=call) or "application/json",
         body=body,
         provider_request_id=next((value for value in ids if value), ""),
         broken=broken,
         stream=reader.finish() if reader else None,
     )
+
+
+def _header(answer: Answer, name: str, *, call: ProviderCall) -> str:
+    value = answer.header(name) or ""
+    return without_key(value, key=call.secret.decode(), mark=REMOVED)
 
 
 def _is_event_stream(answer: Answer) -> bool:

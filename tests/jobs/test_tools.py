@@ -97,6 +97,18 @@ async def test_a_tool_that_quotes_its_key_does_not_show_it_to_the_model(
     assert answer.body_bytes == len('{"said":"s3cret-key-1"}')
 
 
+async def test_no_part_of_a_key_is_left_where_the_models_view_ends(
+    door: Door, peer: HostilePeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "s3cret-key-that-is-longer-than-its-mark-1"
+    monkeypatch.setenv("SHOP_KEY", key)
+    with override(model_view_bytes_max=256):
+        for before in range(150, 260):  # the second one stands over the end of what is looked at
+            said = f'{{"said":"{key} {"x" * before}{key} and more{"." * 100}"}}'
+            answer = await called(door, peer.url("echo"), said, secret_env="SHOP_KEY")
+            assert "s3cret" not in answer.text, before
+
+
 # --- what an answer proves --------------------------------------------------------------------
 
 

@@ -51,6 +51,7 @@ ENVIRON = {
     "BAILING_BROKER_URL": f"redis://:{CANARY}-broker-password@127.0.0.1:9/0",
     "BAILING_EMAIL_URL": f"smtp://ops:{CANARY}-mail-password@127.0.0.1:9",
 }
+JSON = {"Content-Type": "application/json"}
 KEPT_IN_ROWS = {"bz_tokens", "auth_user", "django_session", "bz_sessions"}  # digests, never values
 
 
@@ -115,6 +116,17 @@ def rows() -> str:
         )[1]
 
 
+def quoting_providers(shop) -> None:
+    """The next two calls are answered with the key that they sent: whole, and over chunks."""
+    key = ENVIRON["OPENAI_API_KEY"].encode()
+    refusal = b'{"error": {"message": "Incorrect API key provided: ' + key + b'"}}'
+    shop.next_bytes([refusal], marker="op-quote-0", content_type="application/json")
+    spoken = b'data: {"choices": [{"delta": {"content": "' + key + b'"}}]}\n\n'
+    cut = spoken.index(key) + 5
+    events = [spoken[:cut], spoken[cut:], b"data: " + refusal + b"\n\n"]
+    shop.next_bytes(events, marker="op-quote-1")
+
+
 async def calls(kernel, secret: str, shop) -> list[str]:
     """Answers of the API while everything goes wrong."""
     texts = []
@@ -130,14 +142,22 @@ async def calls(kernel, secret: str, shop) -> list[str]:
                 "POST",
                 "/v1/chat/completions",
                 content=chat_body(marker=f"op-{number}"),
-                headers={"Idempotency-Key": f"op-{number}", "Content-Type": "application/json"},
+                headers={"Idempotency-Key": f"op-{number}"} | JSON,
             )
         await ask(
             "POST",
             "/v1/chat/completions",
             content=chat_body(model="away"),
-            headers={"Idempotency-Key": "op-away", "Content-Type": "application/json"},
+            headers={"Idempotency-Key": "op-away"} | JSON,
         )
+        quoting_providers(shop)
+        for number in (0, 1):
+            await ask(
+                "POST",
+                "/v1/chat/completions",
+                content=chat_body(marker=f"op-quote-{number}", stream=bool(number)),
+                headers={"Idempotency-Key": f"op-quote-{number}"} | JSON,
+            )
         call = {"invocation_id": "i-1", "tool": "refund", "arguments": {}}
         await ask("POST", "/v1/agent/invocations", json=call)
         await ask("POST", "/v1/agent/invocations/i-1/resume")
@@ -216,6 +236,7 @@ async def test_no_canary_comes_out_anywhere(shop, heard) -> None:
         "log": heard,
     }
     assert all(found.values())
+    assert sum("provider key removed" in text for text in answers) == 2
     token = re.escape(secret[8:])  # the first eight characters are its public prefix
     for where, texts in found.items():
         leaks = [text for text in texts if CANARY in text or re.search(token, text)]

@@ -7,7 +7,7 @@ import pytest
 
 from kernel import usage
 from kernel.conf import override
-from kernel.models import LedgerRow, Request
+from kernel.models import LedgerRow, Request, Service
 from tests.support.commits import AWAY, at_commit
 from tests.support.product import (
     OPERATOR,
@@ -19,6 +19,7 @@ from tests.support.product import (
 )
 from tests.support.provider import ProviderProcess
 from tests.usage.flow import result_of, states_now, the_request
+from tests.usage.wire import DONE, delta, event
 
 
 async def test_a_stream_is_passed_on_saved_and_replayed_through_one_filter(
@@ -155,3 +156,28 @@ async def test_fifty_streams_at_once_are_all_saved_and_leave_nothing_open(
         assert (kernel.gateway.running, kernel.door.busy) == (0, 0)
         assert await look(kernel, LedgerRow.objects.count) == 50
     assert shop.count() == 50
+
+
+KEY = "sk-a-provider-key-of-this-test"
+
+
+@pytest.mark.parametrize("end", ["clean", "close"])
+async def test_a_key_that_a_stream_quotes_is_cut_out_before_anybody_has_it(
+    shop: ProviderProcess, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    spoken = delta("you sent " + KEY) + event({"error": {"message": f"bad key {KEY}"}}) + DONE
+    cut = spoken.index(KEY.encode()) + 7  # in the middle of the first one
+    pieces = [spoken[:cut], spoken[cut:]]
+    named = f"text/event-stream; key={KEY}"
+    shop.next_bytes(pieces, marker="op-1", content_type=named, end=end, delay_ms=20)
+    async with running_kernel() as kernel:
+        await look(kernel, lambda: Service.objects.update(api_key_env="OPENAI_API_KEY"))
+        flight = await kernel.gateway.submit(ask("op-1", stream=True))
+        heard = await stream_bytes(flight)
+        outcome = (await flight.wait_ended()).outcome
+        row = await look(kernel, the_request)
+        saved = await look(kernel, lambda: result_of(row))
+    told = [heard, saved, outcome.error_text.encode(), row.content_type.encode()]
+    for text in told:
+        assert KEY.encode() not in text and b"[provider key removed]" in text, text

@@ -29,6 +29,7 @@ from kernel.retention import BODIES, POLICIES, pass_name
 from kernel.runtime import Background, Database, Pass
 from kernel.runtime.background import PRODUCERS
 from kernel.runtime.maintenance import PageReport, Progress
+from kernel.session import check_session
 from kernel.state import DatabaseStore, JobRecord, RuntimeStateStore
 from kernel.state.protocol import ENSURE_REPLAY
 from kernel.transactions import transaction
@@ -90,7 +91,8 @@ class Kernel:
     async def initialize(self) -> None:
         """Check the schema, start the database threads and the passes. Never migrates (H2).
 
-        Raises Unavailable when the schema does not fit, naming db_init, and after close began (G1).
+        Raises Unavailable when the schema does not fit, naming db_init, when the database overrides
+        what its sessions ask for, and after close began (G1).
         Where only 0066 or 0067 is absent, the paths that need them are unavailable (H3). Raises it
         too over a store without the jobs of the database while a destination needs an executor
         (M1); one that another process makes later is met at the next start.
@@ -200,6 +202,7 @@ class Kernel:
         }
 
     async def _check_schema(self) -> None:
+        await self.database.in_tx(check_session)
         found = await self.database.in_tx(schema.state)
         if not found.usable:
             raise Unavailable(

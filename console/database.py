@@ -11,7 +11,7 @@ SQLITE_PRAGMAS = (
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
     " PRAGMA temp_store=MEMORY; PRAGMA cache_size=-16000;"
 )
-FORM = "mysql://user:password@host:3306/name or sqlite:///path"
+FORM = "mysql://user:password@host:3306/name, mysql://...?ssl-ca=/path or sqlite:///path"
 MYSQL_SESSION = (
     "SET SESSION time_zone='+00:00',"
     " sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO,"
@@ -25,8 +25,8 @@ MYSQL_SESSION = (
 def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[str, Any]:
     """Returns the DATABASES entry for `url` ('' = the embedded SQLite file at `default_path`).
 
-    A MySQL or MariaDB URL without a password takes `mysql_password`. ValueError for other
-    databases.
+    A MySQL or MariaDB URL without a password takes `mysql_password`; `?ssl-ca=/path` speaks TLS and
+    verifies the server. ValueError for other databases, and for options that would be ignored.
     """
     if not url:
         return _sqlite(str(default_path))
@@ -39,6 +39,11 @@ def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[
         return _sqlite(parsed["NAME"] or str(default_path))
     if not engine.endswith("mysql"):
         raise ValueError(f"BAILING_DATABASE_URL must look like {FORM}")
+    tls = parsed.pop("OPTIONS", {})
+    if set(tls) - {"ssl"}:  # an option that nobody reads would promise what is not so
+        raise ValueError(f"BAILING_DATABASE_URL must look like {FORM}: no other option is read")
+    if tls:  # with the authority alone a server without TLS is spoken to in the open
+        tls["ssl_mode"] = "VERIFY_IDENTITY"
     return {
         **parsed,
         "ENGINE": "kernel.mysql",
@@ -46,6 +51,7 @@ def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[
         "CONN_MAX_AGE": 0,
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
+            **tls,
             "charset": "utf8mb4",
             "isolation_level": "read committed",
             "connect_timeout": 5,

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,31 +11,14 @@ import uvloop
 from kernel.errors import NotSent
 from kernel.http import Door
 from tests.http.conftest import calling, whole
+from tests.support.certificates import make_authority
 from tests.support.hostile_answers import PeerWire
 from tests.support.hostile_peer import HostilePeer
 
 
-def openssl(*words: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a private authority and a certificate for 127.0.0.1 and good.test."""
-    place = tmp_path_factory.mktemp("authority")
-    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    openssl(
-        *["req", "-x509", *new, "-keyout", place / "ca.key", "-out", place / "ca.pem"],
-        *["-subj", "/CN=test authority", "-days", "2"],
-        *["-addext", "keyUsage=critical,keyCertSign,cRLSign"],
-    )
-    openssl(
-        *["req", "-x509", *new, "-keyout", place / "key.pem", "-out", place / "cert.pem"],
-        *["-subj", "/CN=peer", "-days", "2", "-CA", place / "ca.pem", "-CAkey", place / "ca.key"],
-        *["-addext", "subjectAltName=IP:127.0.0.1,DNS:good.test"],
-        *["-addext", "basicConstraints=critical,CA:FALSE"],
-    )
-    return place
+    return make_authority(tmp_path_factory.mktemp("authority"))
 
 
 def server_context(authority: Path) -> ssl.SSLContext:

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -171,14 +171,17 @@ class MortalServer:
 
 
 @contextlib.contextmanager
-def mortal_server(*, buffer_pool_mib: int = 128) -> Iterator[MortalServer]:
-    """The same as private_server(), for a test that kills it."""
+def mortal_server(
+    *, buffer_pool_mib: int = 128, options: Sequence[str] = ()
+) -> Iterator[MortalServer]:
+    """The same as private_server(), for a test that kills it, or that starts it its own way."""
     program = _program()
     remove_stale(DIRECTORY_PREFIX)
     directory = OwnedDirectory.create(DIRECTORY_PREFIX)
     try:
         mariadb = _initialize(program, directory.path)
-        server = _start(program, directory, mariadb=mariadb, buffer_pool_mib=buffer_pool_mib)
+        more = [f"--innodb-buffer-pool-size={buffer_pool_mib}M", *options]
+        server = _start(program, directory, mariadb=mariadb, more=more)
         yield MortalServer(server, directory)
     finally:
         directory.remove()
@@ -215,12 +218,12 @@ def _as_root() -> list[str]:
 
 
 def _start(
-    program: str, directory: OwnedDirectory, *, mariadb: bool, buffer_pool_mib: int
+    program: str, directory: OwnedDirectory, *, mariadb: bool, more: Sequence[str]
 ) -> Server:
     """Start the server on the preferred port, or on a free one when somebody else has it."""
     port = PREFERRED_PORT if _is_free(PREFERRED_PORT) else _free_port()
     for _attempt in range(PORT_TRIES_MAX):
-        command = _command(program, directory.path, port, mariadb, buffer_pool_mib)
+        command = [*_command(program, directory.path, port, mariadb), *more]
         log = directory.path / "server.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -238,9 +241,7 @@ def _start(
     raise ServerUnavailable(f"the private database server did not start:\n{words[-2000:]}")
 
 
-def _command(
-    program: str, directory: Path, port: int, mariadb: bool, buffer_pool_mib: int
-) -> list[str]:
+def _command(program: str, directory: Path, port: int, mariadb: bool) -> list[str]:
     command = [
         program,
         "--no-defaults",
@@ -252,7 +253,6 @@ def _command(
         f"--port={port}",
         "--bind-address=127.0.0.1",
         "--innodb-flush-log-at-trx-commit=1",
-        f"--innodb-buffer-pool-size={buffer_pool_mib}M",
         "--sql-mode=STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
         "--character-set-server=utf8mb4",
         "--skip-log-bin",

@@ -27,7 +27,7 @@ from kernel.transactions import insert_new_in_tx, requires_transaction
 
 JOB_FINISHED = "job.finished"
 APPROVAL_OPENED, APPROVAL_DECIDED = "approval.opened", "approval.decided"
-REQUEST_UNKNOWN = "request.unknown"
+REQUEST_UNKNOWN, REQUEST_UNPRICED = "request.unknown", "request.unpriced"
 DEAD_LETTER_CREATED = "dead_letter.created"
 MESSAGE = "message"
 # What destinations and rules may ask for; a prefix of one of them is enough.
@@ -36,6 +36,7 @@ EVENTS = (
     APPROVAL_OPENED,
     APPROVAL_DECIDED,
     REQUEST_UNKNOWN,
+    REQUEST_UNPRICED,
     DEAD_LETTER_CREATED,
     MESSAGE,
 )

@@ -52,6 +52,7 @@ EVENT_WORDS = {
     outbox.APPROVAL_OPENED: gettext_lazy("A question was asked"),
     outbox.APPROVAL_DECIDED: gettext_lazy("A question was decided"),
     outbox.REQUEST_UNKNOWN: gettext_lazy("A model request's outcome is unknown"),
+    outbox.REQUEST_UNPRICED: gettext_lazy("A model request's charge waits for a price"),
     outbox.DEAD_LETTER_CREATED: gettext_lazy("A notification was given up"),
     outbox.MESSAGE: gettext_lazy("A message sent over the API"),
 }

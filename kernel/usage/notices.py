@@ -1,4 +1,4 @@
-"""What is told about model requests: an outcome is unknown, whichever way it became so (F1)."""
+"""What is told about model requests: an unknown outcome, a charge without a price (F1)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -29,5 +29,29 @@ def tell_unknown_in_tx(request_ids: Sequence[str], *, at: datetime) -> None:
                 request_id=request_id,
             )
             for request_id, account_id, operation_id, service_id, code in rows
+        ]
+    )
+
+
+@requires_transaction
+def tell_unpriced_in_tx(request_ids: Sequence[str], *, reason: str) -> None:
+    """Publish `request.unpriced` for those whose charge waits since this transaction (A12)."""
+    rows = Request.objects.filter(id__in=request_ids).values_list(
+        "id", "account_id", "operation_id", "service_id"
+    )
+    outbox.publish_all_in_tx(
+        events=[
+            outbox.Event(
+                account_id=account_id,
+                name=outbox.REQUEST_UNPRICED,
+                data={
+                    "request_id": request_id,
+                    "operation_id": operation_id,
+                    "service_id": service_id,
+                    "reason": reason,
+                },
+                request_id=request_id,
+            )
+            for request_id, account_id, operation_id, service_id in rows
         ]
     )

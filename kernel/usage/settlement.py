@@ -30,6 +30,7 @@ from kernel.transactions import (
 from kernel.usage import pricing
 from kernel.usage.catalog import price_for_request_in_tx
 from kernel.usage.metering import Metering
+from kernel.usage.notices import tell_unpriced_in_tx
 from kernel.usage.sql import CONSUME, locked_rows_in_tx, settle_rows_in_tx
 
 log = logging.getLogger(__name__)
@@ -68,8 +69,8 @@ def settle(*, items: Sequence[str]) -> list[Settled | Exception]:
     """
     rows = locked_rows_in_tx(Request, {"id": items}, columns=COLUMNS)
     charges, deferrals = _charges(row for row in rows if row.billing_state == Billing.PENDING)
+    _record_deferrals_in_tx(deferrals)  # what it tells comes before the account rows
     post_charges_in_tx(charges=charges)
-    _record_deferrals(deferrals)
     reasons = {row.id: reason for row, reason in deferrals}
     charged = {charge.request.id for charge in charges}
     found = {
@@ -233,8 +234,12 @@ def consume_in_tx(*, account_id: str, amount: int, release: int, now: datetime) 
     execute_in_tx(CONSUME, [amount, now, amount, release, account_id])
 
 
-def _record_deferrals(deferrals: Sequence[tuple[Request, str]]) -> None:
-    """Note why rows wait. `updated_at` does not move, so the page order stays (B3)."""
+@requires_transaction
+def _record_deferrals_in_tx(deferrals: Sequence[tuple[Request, str]]) -> None:
+    """Note why rows wait, and tell once what has no price.
+
+    `updated_at` does not move, so the page order stays (B3).
+    """
     by_reason: dict[str, list[str]] = defaultdict(list)
     for row, reason in deferrals:
         if row.pending_reason != reason:
@@ -243,6 +248,8 @@ def _record_deferrals(deferrals: Sequence[tuple[Request, str]]) -> None:
         Request.objects.filter(id__in=ids, billing_state=Billing.PENDING).update(
             pending_reason=reason
         )
+        if reason in pricing.REASONS:
+            tell_unpriced_in_tx(ids, reason=reason)
 
 
 @reading

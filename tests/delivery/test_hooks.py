@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 
-from kernel import approvals, clock
+from kernel import approvals, clock, usage
 from kernel.conf import override
+from kernel.delivery import alerts
 from kernel.delivery.recovery import reclaim_page
 from kernel.jobs.recovery import recovery_page
-from kernel.models import DeadLetter, Job, Notification, Request
+from kernel.models import Account, DeadLetter, Job, Notification, Request
 from kernel.usage import outcomes
 from kernel.usage.recovery import expire_lease, expire_leases
 from kernel.usage.results import save_results
+from kernel.usage.settlement import settlement_page
 from tests.approvals import place
 from tests.delivery import post
-from tests.support.product import admitted, ask, make_service
+from tests.support.product import OPERATOR, admitted, ask, make_service
+from tests.usage import flow
 
 pytestmark = pytest.mark.usefixtures("kernel_db")
 
@@ -163,6 +166,52 @@ def test_one_that_a_reader_finds_is_told_too() -> None:
     assert expire_lease(request_id=one) and not expire_lease(request_id=one)
     (data,) = told("request.unknown")
     assert (data["request_id"], data["operation_id"]) == (one, "op-0")
+
+
+def unpriced(count: int, *, first: int = 0) -> list[str]:
+    """Requests of a model that no price list knows, answered with honest metering."""
+    body = flow.body_with(flow.USAGE)
+    return [flow.answered(f"op-{first + number}", body=body) for number in range(count)]
+
+
+def a_model_without_a_price() -> None:
+    usage.change_account(
+        account_id="acme",
+        version=Account.objects.get().version,
+        actor=OPERATOR,
+        allow_unpriced=True,
+    )
+    make_service(price_provider="openai", price_model="dated-2026-11-30")
+
+
+def test_a_charge_without_a_price_is_told_once() -> None:
+    a_model_without_a_price()
+    ids = unpriced(3)
+    assert settlement_page(cursor=None, limit=50).deferred == 3
+    assert sorted(data["request_id"] for data in told("request.unpriced")) == sorted(ids)
+    assert {data["reason"] for data in told("request.unpriced")} == {"unpriced"}
+    settlement_page(cursor=None, limit=50)
+    assert len(told("request.unpriced")) == 3, "a later pass has nothing new to say"
+
+
+def test_a_unit_without_a_rate_is_told_too() -> None:
+    make_service()
+    audio = {**flow.USAGE, "prompt_tokens_details": {"audio_tokens": 5}}
+    request_id = flow.answered("op-1", body=flow.body_with(audio))
+    settlement_page(cursor=None, limit=50)
+    (data,) = told("request.unpriced")
+    assert (data["request_id"], data["reason"]) == (request_id, "unpriced_unit")
+
+
+def test_many_charges_without_a_price_are_one_alert_that_counts_them() -> None:
+    rule = post.rule("request.unpriced")
+    a_model_without_a_price()
+    for first in (0, 5, 10):
+        unpriced(5, first=first)
+        settlement_page(cursor=None, limit=50)
+    (alert,) = Notification.objects.filter(event="alert.request.unpriced")
+    assert json.loads(bytes(alert.content))["data"]["count"] == 5
+    assert alerts.windows_of(rule_id=rule.id)[0].suppressed == 14
 
 
 # --- executors ---------------------------------------------------------------------------------

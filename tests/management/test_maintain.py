@@ -158,7 +158,7 @@ def test_an_interrupted_run_says_what_is_not_done(monkeypatch: pytest.MonkeyPatc
     answer = run("maintain", "--once")
     assert answer.code == 1
     assert "Not done: recovery, settlement, purge, " in answer.error
-    assert "receipts, purge_jobs, " in answer.error
+    assert "receipts, " in answer.error and "purge_jobs, " in answer.error
     assert answer.error.endswith("The next run goes on from there.")
     assert settled() == 0
 

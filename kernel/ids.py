@@ -98,6 +98,11 @@ def key_value(name: str, *, environ: Mapping[str, str], also: str = "") -> str:
     return environ.get(name, "")
 
 
+def key_values(names: str, *, environ: Mapping[str, str]) -> dict[str, str]:
+    """What the variables of a list with commas hold, by name; '' where `key_value` says so."""
+    return {name: key_value(name, environ=environ) for name in names.split(",") if name}
+
+
 class IdField(models.CharField):
     """A CharField that keeps `A` and `a`, `e` and `é` apart on MySQL, MariaDB and SQLite alike.
 

@@ -17,12 +17,13 @@ from kernel.delivery.claims import Claimed
 from kernel.delivery.ends import End
 from kernel.delivery.mail import Mailer
 from kernel.errors import NotSent, OutcomeUnknown, PeerError
-from kernel.http import AddressPolicy, Answer, Door
-from kernel.ids import key_value
+from kernel.http import AddressPolicy, Answer, Door, without_key
+from kernel.ids import key_values
 from kernel.outbox import APPRISE, EMAIL, WEBHOOK
 from kernel.states import Delivery
 
 GONE = 410
+REMOVED = "[signing secret removed]"
 BODY_SECONDS = 5.0  # a receiver's words are evidence, not worth a slot for long
 
 
@@ -58,10 +59,11 @@ class Channels:
             return End(Delivery.UNKNOWN, f"{reason}: {error.message}", http_status=status)
 
     async def _post(self, message: Claimed, *, deadline_seconds: float) -> End:
+        secrets = self._secrets(message)
         async with self.door.call(
             method="POST",
             url=message.recipient,
-            headers=self._headers(message),
+            headers=_headers(message, secrets),
             content=message.content,
             policy=AddressPolicy(allow_private=message.allow_private),
             deadline_seconds=deadline_seconds,
@@ -69,6 +71,8 @@ class Channels:
             connect_seconds=min(conf.provider_connect_seconds, deadline_seconds),
         ) as answer:
             evidence = f"HTTP {answer.status} {await _words_of(answer)}".strip()
+            for secret in secrets:  # its error page may show what it is set up with
+                evidence = without_key(evidence, key=secret, mark=REMOVED)
             if 200 <= answer.status < 300:
                 return End(Delivery.DELIVERED, evidence, http_status=answer.status)
             return End(
@@ -83,12 +87,10 @@ class Channels:
                 is_final=answer.status == GONE,
             )
 
-    def _headers(self, message: Claimed) -> list[tuple[str, str]]:
-        """Signed anew for each attempt; NotSent where a secret is missing: never unsigned."""
-        headers = [("Content-Type", message.content_type)]
-        names = [name for name in message.secret_env.split(",") if name]
-        secrets = [key_value(name, environ=self.environ) for name in names]
-        for name, secret in zip(names, secrets, strict=True):
+    def _secrets(self, message: Claimed) -> list[str]:
+        """What signs it, read for each attempt. NotSent where one is missing: never unsigned."""
+        found = key_values(message.secret_env, environ=self.environ)
+        for name, secret in found.items():
             if signing.key_of(secret) is None:
                 raise NotSent(
                     # Without the variable's name: one mistake is one group of errors.
@@ -97,20 +99,25 @@ class Channels:
                     code="secret_missing",
                     next_action=f"Set {name} where the product runs, and restart.",
                 )
-        if secrets:
-            signed = signing.sign(
-                message_id=message.message_id,
-                signed_at=clock.now(),
-                body=message.content,
-                secrets=secrets,
-            )
-            return [*headers, *signed.items()]
-        return [*headers, (signing.ID, message.message_id)]
+        return list(found.values())
 
 
 def channels_of(*, door: Door) -> Channels:
     """The channels of this process."""
     return Channels(door, Mailer(), os.environ)
+
+
+def _headers(message: Claimed, secrets: list[str]) -> list[tuple[str, str]]:
+    headers = [("Content-Type", message.content_type)]
+    if not secrets:
+        return [*headers, (signing.ID, message.message_id)]
+    signed = signing.sign(
+        message_id=message.message_id,
+        signed_at=clock.now(),
+        body=message.content,
+        secrets=secrets,
+    )
+    return [*headers, *signed.items()]
 
 
 async def _words_of(answer: Answer) -> str:

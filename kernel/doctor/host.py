@@ -12,6 +12,7 @@ from django.conf import settings
 
 from kernel.conf import MIB, conf
 from kernel.doctor.findings import FAILURE, OK, WARNING, Finding, judge, listed
+from kernel.ids import key_values
 from kernel.models import Destination, Service, Tool
 from kernel.transactions import reading
 
@@ -170,7 +171,7 @@ def _check_broker() -> Finding:
 
 @reading
 def check_targets(*, environ: Mapping[str, str]) -> list[Finding]:
-    """Where calls may go, and whether the secrets that rows name are in this environment."""
+    """Where calls may go, and whether the keys that rows name can be read here, as senders do."""
     kinds: list[tuple[str, Any, tuple[str, str]]] = [
         ("service", Service, ("base_url", "api_key_env")),
         ("tool", Tool, ("url", "secret_env")),
@@ -185,7 +186,12 @@ def check_targets(*, environ: Mapping[str, str]) -> list[Finding]:
     ]
     private = [name for name, _, _, may in rows if may]
     open_text = [name for name, url, _, may in rows if url.startswith("http://") and not may]
-    lost = [f"{env} of {name}" for name, _, env, _ in rows if env and not environ.get(env)]
+    lost = [
+        f"{variable} of {name}"
+        for name, _, env, _ in rows
+        for variable, value in key_values(env, environ=environ).items()
+        if not value
+    ]
     return [
         Finding("calls.private", OK, f"may reach private addresses: {_some(private)}"),
         judge(
@@ -197,9 +203,10 @@ def check_targets(*, environ: Mapping[str, str]) -> list[Finding]:
         ),
         judge(
             "calls.secrets",
-            f"not in this environment: {_some(lost)}",
+            f"not in this environment, or not declared: {_some(lost)}",
             good=not lost,
-            todo="Set them where this process is started, then restart it.",
+            todo="Set them where this process is started, declare them in BAILING_KEY_NAMES if that"
+            " is set, then restart it.",
         ),
     ]
 

@@ -262,6 +262,14 @@ async def test_without_its_secret_nothing_leaves(
     assert receiver.messages() == [], "never unsigned"
 
 
+async def test_a_receiver_that_shows_the_secret_has_no_evidence_of_it(
+    channels: Channels, peer: HostilePeer
+) -> None:
+    said = f'{{"HOOK_SECRET": "{SECRET}"}}'.encode()
+    end = await send(channels, peer.url("echo"), secret_env=SECRET_ENV, content=said)
+    assert end.evidence == 'HTTP 200 {"HOOK_SECRET": "[signing secret removed]"}'
+
+
 # --- Retry-After, other channels ---------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import pytest
 from kernel import clock
 from kernel.conf import override
 from kernel.doctor.host import SECRETS, check_host, check_targets
-from kernel.models import Service
+from kernel.models import Destination, Service
 from tests.doctor.conftest import WELL
 
 ALL = [ipaddress.ip_network("0.0.0.0/0")]
@@ -135,6 +135,29 @@ def test_targets_without_tls_private_ones_and_missing_secrets_are_named(kernel_d
     assert "ONE_KEY of service one" in seen["calls.secrets"].seen
     whole = check_targets(environ={**WELL, "ONE_KEY": "x"})
     assert {each.check: each.level for each in whole}["calls.secrets"] == "ok"
+
+
+def test_keys_are_read_as_those_who_send_read_them(kernel_db: None) -> None:
+    now = clock.now()
+    Destination.objects.create(
+        id="hook",
+        account_id="acme",
+        channel="webhook",
+        address="https://hook.example/",
+        secret_env="NEW_HOOK_SECRET,OLD_HOOK_SECRET",  # while they rotate
+        created_at=now,
+        updated_at=now,
+    )
+    both = {"NEW_HOOK_SECRET": "n" * 16, "OLD_HOOK_SECRET": "o" * 16}
+
+    def seen(environ: dict[str, str]) -> tuple[str, list[str]]:
+        (one,) = (each for each in check_targets(environ=environ) if each.check == "calls.secrets")
+        return one.level, [name for name in both if name in one.seen]
+
+    assert seen(both) == ("ok", [])
+    assert seen({**both, "OLD_HOOK_SECRET": ""}) == ("failure", ["OLD_HOOK_SECRET"])
+    declared = {**both, "BAILING_KEY_NAMES": "NEW_*"}
+    assert seen(declared) == ("failure", ["OLD_HOOK_SECRET"]), "it is set, and nobody may read it"
 
 
 def test_every_limit_of_the_doctor_is_a_setting() -> None:

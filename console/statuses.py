@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from console.untrusted import visible
+from kernel.visible import visible
 
 
 @dataclass(frozen=True, slots=True)

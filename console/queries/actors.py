@@ -8,9 +8,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from console.untrusted import to_html, visible
+from console.untrusted import to_html
 from kernel.ids import is_id
 from kernel.models import Token
+from kernel.visible import visible
 
 USER, TOKEN = "user", "token"
 KINDS: dict[str, str | Promise] = {

@@ -18,10 +18,11 @@ from django.utils.translation import gettext as _
 
 from console import formats
 from console.statuses import status_of
-from console.untrusted import to_html, visible, warnings
+from console.untrusted import to_html, warnings
 from console.words import code_text
 from kernel import clock
 from kernel.states import Billing
+from kernel.visible import visible
 
 register = template.Library()
 ID_TAIL_CHARS = 6

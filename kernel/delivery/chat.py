@@ -37,7 +37,7 @@ async def send_chat(message: Claimed, *, deadline_seconds: float) -> End:
     """One attempt through apprise. `not_sent` where the package is missing: the payload is kept."""
     if not is_installed():
         return End(Delivery.NOT_SENT, NOT_INSTALLED)
-    _, text = readable(message.content)
+    _, text = await asyncio.to_thread(readable, message.content)  # up to a second of work
     order = {
         "address": message.recipient,
         "title": message.event,

@@ -19,9 +19,12 @@ from django.core.mail import EmailMessage, get_connection
 
 from kernel.delivery.claims import Claimed
 from kernel.delivery.ends import End
+from kernel.http import without_key
 from kernel.states import Delivery
+from kernel.visible import visible
 
 THREADS = 8
+REMOVED = "[mail password removed]"
 DOMAIN = "bailing.invalid"  # of message ids: it names no host of anybody
 NOT_CONFIGURED = (
     "E-mail is not configured: set BAILING_EMAIL_URL, such as smtp://user:secret@mail.example:587"
@@ -123,27 +126,29 @@ def mail_of(message: Claimed) -> EmailMessage:
 
 
 def readable(content: bytes) -> tuple[Any, str]:
-    """The content as JSON and as indented text; what is no JSON as it is, and None."""
+    """The content as JSON (None where it is none) and as text for people, nothing hidden in it."""
     try:
         data = json.loads(content)
     except ValueError:
-        return None, content.decode("utf-8", "replace")
-    return data, json.dumps(data, indent=2, ensure_ascii=False)
+        return None, visible(content.decode("utf-8", "replace"))
+    return data, visible(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 def _subject(message: Claimed, data: Any) -> str:
     inner = data.get("data") if isinstance(data, dict) else None
     given = inner.get("subject") if isinstance(inner, dict) else None
     text = given if isinstance(given, str) and given.strip() else message.event
-    return " ".join(text.split())[:200]
+    return visible(" ".join(text.split()))[:200]
 
 
 def _said(error: BaseException) -> str:
+    """What the server said, without our password should it quote that."""
+    text = f"{type(error).__name__}: {error}"
     if isinstance(error, smtplib.SMTPRecipientsRefused):
-        return "; ".join(f"{code} {_text(said)}" for code, said in error.recipients.values())
-    if isinstance(error, smtplib.SMTPResponseException):
-        return f"{error.smtp_code} {_text(error.smtp_error)}"
-    return f"{type(error).__name__}: {error}"
+        text = "; ".join(f"{code} {_text(said)}" for code, said in error.recipients.values())
+    elif isinstance(error, smtplib.SMTPResponseException):
+        text = f"{error.smtp_code} {_text(error.smtp_error)}"
+    return without_key(text, key=settings.EMAIL_HOST_PASSWORD, mark=REMOVED)
 
 
 _text = partial(str, encoding="utf-8", errors="replace")

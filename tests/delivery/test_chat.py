@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,11 @@ async def receiver(tmp_path: Path) -> AsyncIterator[Receiver]:
         yield running
 
 
-async def send(address: str, *, deadline: float = 60.0, allow_private: bool = True) -> End:
+async def send(
+    address: str, *, deadline: float = 60.0, allow_private: bool = True, **fields: Any
+) -> End:
     door = Door()
-    one = message(address, channel="apprise", allow_private=allow_private)
+    one = message(address, channel="apprise", allow_private=allow_private, **fields)
     try:
         return await Channels(door, Mailer(), {}).send(one, deadline_seconds=deadline)
     finally:
@@ -50,7 +53,7 @@ async def test_a_chat_message_arrives_and_what_does_not_arrive_says_what_it_prov
     receiver.headers["away"] = [("Location", receiver.url("secret"))]
     receiver.hold_seconds["hang"] = 600.0
     taken, refused, moved, unread, hung = await asyncio.gather(
-        send(f"{host}/ops"),
+        send(f"{host}/ops", content='{"data":{"text":"né 😀 \u202e100\u200b"}}'.encode()),
         send(f"{host}/no"),
         send(f"{host}/away"),
         send("nothing://at/all"),
@@ -59,7 +62,8 @@ async def test_a_chat_message_arrives_and_what_does_not_arrive_says_what_it_prov
     assert told(taken) == ("delivered", None)
     (arrived,) = receiver.messages("ops")
     said = json.loads(arrived.body)
-    assert said["title"] == "message" and "né 😀" in said["message"]
+    assert said["title"] == "message"
+    assert "né 😀 ⟦U+202E⟧100⟦U+200B⟧" in said["message"], "nothing hides"
     assert told(refused) == ("refused", 401)
     assert moved.outcome == "unknown" and receiver.messages("secret") == []
     assert told(unread) == ("not_sent", None)

@@ -1,6 +1,8 @@
 """E-mail through a loopback SMTP server: where it fails decides what it proves (F7)."""
 
 import asyncio
+import json
+import string
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -114,6 +116,31 @@ async def test_a_subject_cannot_bring_a_header_of_its_own(smtp: Smtp) -> None:
     assert (await send(content=content)).outcome == "delivered"
     assert parsed(smtp)["Subject"] == "Hi Bcc: evil@example.org"
     assert parsed(smtp)["Bcc"] is None
+
+
+HOSTILE = "pay 100\u202e001\u200b\u2028now\x7f\u0085"
+SHOWN = "pay 100⟦U+202E⟧001⟦U+200B⟧"
+
+
+async def test_what_hides_in_a_text_is_named_in_the_mail(smtp: Smtp) -> None:
+    data = {"type": "approval.requested", "data": {"subject": HOSTILE, "text": HOSTILE}}
+    await send(content=json.dumps(data, ensure_ascii=False).encode())
+    await send(content=f"no json: {HOSTILE}".encode())
+    mails = [message_from_bytes(raw, policy=default) for _, _, raw in smtp.mails]
+    bodies = [mail.get_content() for mail in mails]  # type: ignore[attr-defined]  # as above
+    for body in bodies:
+        assert f"{SHOWN}⟦U+2028⟧now⟦U+007F⟧⟦U+0085⟧" in body
+    assert f"{SHOWN} now⟦U+007F⟧" in mails[0]["Subject"]
+    told = "".join([*bodies, mails[0]["Subject"]])
+    assert not set(HOSTILE) & set(told) - set(string.printable)
+
+
+async def test_a_server_that_quotes_the_password_has_no_evidence_of_it(
+    smtp: Smtp, settings: Any
+) -> None:
+    settings.EMAIL_HOST_PASSWORD = "a-mail-password"  # without a user nobody logs in
+    smtp.replies = {"MAIL": "535 a-mail-password is wrong"}
+    assert (await send()).evidence == "535 [mail password removed] is wrong"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.tidy.tree import (
 # Imports point downwards only: each module may know those of the rows before its own.
 LAYERS = (
     "kernel.errors kernel.conf kernel.clock kernel.ids kernel.money kernel.states kernel.metrics"
-    " kernel.tables kernel.ddl kernel.install kernel.apps kernel.csv_cells",
+    " kernel.tables kernel.ddl kernel.install kernel.apps kernel.csv_cells kernel.visible",
     "kernel.transactions",
     "kernel.models",
     "kernel.sql kernel.shapes kernel.session",

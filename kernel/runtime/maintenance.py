@@ -89,7 +89,8 @@ class Pass:
     `page(cursor=..., limit=...)` is a verb that handles one page in its own transaction(s) and
     returns a PageReport. `run()` walks pages until the end or the time budget; a second caller
     joins the active run (B4). Different kernels have their own Pass objects and are independent.
-    A new pass is due at once, the next one `interval_seconds` after the start of the last.
+    A new pass is due at once, the next one `interval_seconds` after the start of the last. Runs
+    that were missed are made up for by one: a run looks at all that is there.
     """
 
     name: str

@@ -62,6 +62,22 @@ async def test_a_defect_is_logged_with_its_id_and_shows_no_trace(
     assert "ZeroDivisionError" in caplog.text
 
 
+@pytest.mark.parametrize("saved", ["text/plain\r\nSet-Cookie: a=1", "text/plain\nX-Evil: 1"])
+async def test_a_line_break_in_a_header_value_is_a_500_and_splits_nothing(
+    api: Api, saved: str
+) -> None:
+    assert (await api.chat("op-1")).status_code == 200
+    await api.look(lambda: Request.objects.update(content_type=saved))
+    for answer in (
+        await api.chat("op-1"),
+        await api.client.get("/usage/v1/requests/op-1/result"),
+    ):
+        assert answer.status_code == 500
+        assert error_of(answer)["code"] == "internal"
+        assert not {"set-cookie", "x-evil"} & set(answer.headers)
+        assert "\n" not in answer.headers["content-type"]
+
+
 async def test_a_defect_before_a_generation_is_not_to_be_repeated_blindly(api: Api) -> None:
     with mock.patch.object(door, "submission", side_effect=ZeroDivisionError):
         response = await api.chat()

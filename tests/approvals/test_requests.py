@@ -1,5 +1,7 @@
 """Questions: opened all or none, bounded, voided with their job, replaced, used once."""
 
+import os
+import time
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -74,11 +76,19 @@ def test_a_job_waits_exactly_when_its_questions_are_stored() -> None:
     assert not AuditRow.objects.filter(action="approval.opened").exists()
 
 
+@pytest.mark.parametrize("zone", ["America/Sao_Paulo", "UTC", "Asia/Kolkata", "Pacific/Kiritimati"])
 def test_the_window_is_counted_by_the_database_in_utc_whatever_the_zone(
-    monkeypatch: pytest.MonkeyPatch,
+    zone: str,
 ) -> None:
-    monkeypatch.setenv("TZ", "America/Sao_Paulo")
-    row = reread(one(expires_in_seconds=7200))
+    before = os.environ.get("TZ")
+    try:
+        os.environ["TZ"] = zone
+        time.tzset()
+        row = reread(one(expires_in_seconds=7200))
+    finally:
+        os.environ.pop("TZ")
+        os.environ.update({"TZ": before} if before is not None else {})
+        time.tzset()
     left = row.expires_at - clock.db_now()
     assert timedelta(seconds=7190) < left <= timedelta(seconds=7200)
     assert row.expires_at.isoformat().endswith("+00:00")

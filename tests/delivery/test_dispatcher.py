@@ -236,6 +236,29 @@ async def test_words_that_the_database_refuses_do_not_change_the_outcome(
     assert len(receiver.messages("ops")) == 1
 
 
+async def test_a_message_that_cannot_be_formatted_is_an_attempt_that_says_so(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any) -> Any:
+        raise KeyError("amount")
+
+    monkeypatch.setattr("kernel.delivery.channels._headers", broken)
+    (one,) = await place(receiver, "ops", count=1)
+    async with running_kernel(worker=True):
+
+        async def tried() -> bool:
+            return bool(await do(post.attempts_of, one))
+
+        await wait_until_async(tried, about="the attempt is a row")
+    (attempt,) = await do(post.attempts_of, one)
+    assert (attempt.outcome, attempt.evidence_text) == (
+        "unknown",
+        "internal error: KeyError: 'amount'",
+    )
+    assert attempt.next_due_at is not None, "it is tried again: a later version may format it"
+    assert await do(states, [one]) == ["queued"] and receiver.messages() == []
+
+
 def test_evidence_becomes_ascii_before_it_is_dropped() -> None:
     assert dispatcher.plainer("no 👨‍💻") == "no \\U0001f468\\u200d\\U0001f4bb"
     assert dispatcher.plainer("no") == ""

@@ -1,5 +1,6 @@
 """The worker: several of them, one owner per job; its leases; what it does when it cannot (D1)."""
 
+import asyncio
 import json
 from contextlib import AsyncExitStack
 from typing import Any
@@ -92,6 +93,32 @@ async def test_the_leases_of_all_running_jobs_are_renewed_in_one_transaction(
             shop.release()
             for job in jobs:
                 assert (await ended(kernel, job.id)).state == "done"
+
+
+async def test_leases_are_renewed_until_the_last_job_of_a_closing_kernel_has_ended(
+    shop: ProviderProcess,
+) -> None:
+    await make_route()
+    shop.next("hold", text="Done.")
+    with override(job_heartbeat_seconds=0.05):
+        async with working_kernel() as kernel:
+            job = await submitted(kernel)
+            await reached(shop)
+            late = await kernel.close(0.2)
+            assert late.left["job"] == 1
+
+            def lease() -> Any:
+                return Job.objects.get(id=job.id).lease_expires_at
+
+            closing = asyncio.create_task(kernel.close(30))
+            first = await look_apart(lease)
+
+            async def renewed() -> bool:
+                return bool((await look_apart(lease)) > first)
+
+            await wait_until_async(renewed, about="a slow drain keeps its job")
+            shop.release()
+            assert (await closing).drained
 
 
 async def test_a_lease_found_lost_by_a_heartbeat_stops_the_run_before_its_next_effect(

@@ -168,6 +168,28 @@ async def test_a_new_pass_is_due_at_once_and_overdue_only_after_an_interval(
     assert one.overdue()
 
 
+async def test_missed_intervals_are_made_up_for_by_one_run(make_pass, time: Clock) -> None:
+    one = make_pass(Pages(rows=5))
+    await one.run()
+    time.now += 10 * 60 + 30
+    assert one.due()
+    await one.run()
+    assert not one.due(), "ten were missed, one run looks at everything that is there"
+    time.now += 59.9
+    assert not one.due(), "the next one comes an interval after it, not at once"
+    time.now += 0.1
+    assert one.due()
+
+
+async def test_lives_shorter_than_the_interval_each_begin_with_a_run(make_pass) -> None:
+    pages = Pages(rows=5)
+    for _ in range(10):  # a restart makes the pass anew
+        one = make_pass(pages, interval_seconds=3600)
+        assert one.due(), "nothing has to be remembered for it"
+        await one.run()
+    assert len(pages.asked) == 10
+
+
 async def test_a_running_pass_is_neither_due_nor_overdue(make_pass, time: Clock) -> None:
     pages = Pages(rows=5)
     pages.gate = threading.Event()

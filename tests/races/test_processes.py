@@ -1,6 +1,8 @@
 """Races between whole kernels in processes of their own, through their HTTP doors."""
 
+import re
 import threading
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -86,4 +88,26 @@ def test_two_kernels_that_settle_one_page_charge_each_request_once(house: House)
     house.wait_maintained(second)
     assert house.account()["consumed_nano"] == 20 * lives.CHARGE_NANO
     assert house.account()["held_nano"] == 0
+    house.verify()
+
+
+def _answered(port: int) -> float:
+    """Answers of the class 2xx that one process has counted."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as scraped:
+        text = scraped.read().decode()
+    (count,) = re.findall(r'bailing_api_answers_total\{status="2xx"\} ([\d.e+]+)', text)
+    return float(count)
+
+
+def test_the_counters_of_two_processes_only_grow_and_add_up(house: House) -> None:
+    """Each process has an address of its own: no scrape falls back to what another counted."""
+    kernels = house.kernels(2)
+    clients = [house.client(kernel) for kernel in kernels]
+    seen = [[_answered(kernel.port)] for kernel in kernels]
+    for number in range(8):
+        assert clients[number % 2].post(house.operation(f"op{number}")).status == 200
+        for counts, kernel in zip(seen, kernels, strict=True):
+            counts.append(_answered(kernel.port))
+    for counts in seen:
+        assert counts == sorted(counts) and counts[-1] - counts[0] == 4
     house.verify()

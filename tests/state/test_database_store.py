@@ -57,6 +57,20 @@ def place(kernel_db: None) -> Place:
     )
 
 
+def test_a_heartbeat_that_changes_no_value_is_no_lost_lease(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may count changed rows, not found ones: twice within one tick of the clock."""
+    submitted(STORE)
+    job = claimed(STORE)
+    now = clock.db_now()
+    monkeypatch.setattr(clock, "db_now", lambda: now)
+    for _ in range(3):
+        assert STORE.heartbeat(fences=[job.fence]) == {job.id}
+    same = Job.objects.filter(id=job.id)
+    assert same.update(owner=same.get().owner) == 1, "found is counted on every engine"
+
+
 # --- one transaction with rows outside the store ---------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """Approvals on screen: lists without bodies, one decision per form, stale ones explained (C, L)."""
 
 import re
+from urllib.parse import quote
 
 import pytest
 from django.db import connection
@@ -145,6 +146,16 @@ def test_the_difference_to_the_last_approved_call_is_shown(desk, approver):
 
 
 # --- deciding -----------------------------------------------------------------------------------
+
+
+def test_a_link_that_an_earlier_version_sent_still_opens_its_page(asked, approver, client):
+    """Notices hold `/approvals/<id>/`: it stays an address for good, before and after the end."""
+    link = f"/approvals/{asked}/"
+    assert asked in approver.get(link).text
+    assert client.get(link).headers["location"].endswith(f"next={quote(link, safe='')}")
+    work_data.decide(asked, "approved", by="olga")
+    page = approver.get(link)
+    assert page.status_code == 200 and "olga" in page.text
 
 
 @pytest.mark.parametrize("method", ["get", "head"])

@@ -7,7 +7,7 @@ process can land after a SELECT missed it, but an INSERT waits for it and finds 
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -117,7 +117,10 @@ def admit(*, items: Sequence[Submission]) -> list[Admission | Exception]:
         except KernelError as error:
             outcomes[index] = error
     insert_rows_in_tx(list(rows.values()), unless_taken=("account_id", "operation_id"))
-    kept = _stored(rows.values())
+    kept = _stored(
+        [(row.account_id, row.operation_id) for row in rows.values()],
+        own={row.id: row for row in rows.values()},
+    )
     mine: list[int] = []
     for index, row in rows.items():
         item, stored = items[index], kept[row.account_id, row.operation_id]
@@ -231,23 +234,27 @@ def _hold(
     )
 
 
-def _stored(rows: Iterable[Request]) -> dict[tuple[str, str], Request]:
+def _stored(
+    keys: Iterable[tuple[str, str]], *, own: Mapping[str, Request]
+) -> dict[tuple[str, str], Request]:
+    """The rows under these (account, operation id): ids from the unique key, then rows by id.
+
+    Rows of `own`, by id, are what was just inserted and need no look.
+    """
     by_account: dict[str, list[str]] = defaultdict(list)
-    own: dict[str, Request] = {}
-    for row in rows:
-        by_account[row.account_id].append(row.operation_id)
-        own[row.id] = row
+    for account_id, operation_id in keys:
+        by_account[account_id].append(operation_id)
     found: dict[tuple[str, str], Request] = {}
+    others: list[str] = []
     for account_id, operations in by_account.items():
-        keys = {"account_id": account_id, "operation_id": operations}
-        others = []
-        for request_id, operation_id in sql.values(Request, ("id", "operation_id"), keys):
+        where = {"account_id": account_id, "operation_id": operations}
+        for request_id, operation_id in sql.values(Request, ("id", "operation_id"), where):
             if request_id in own:
                 found[account_id, operation_id] = own[request_id]
             else:
                 others.append(request_id)
-        for other in Request.objects.filter(id__in=others) if others else ():
-            found[account_id, other.operation_id] = other
+    for other in Request.objects.filter(id__in=others) if others else ():
+        found[other.account_id, other.operation_id] = other
     return found
 
 
@@ -269,14 +276,13 @@ def _refused_by_old_content(
     items: Sequence[Submission], outcomes: dict[int, Admission | Exception]
 ) -> None:
     """A repeat is answered from its row even where a new request would be refused now (A8)."""
-    refused = [i for i, outcome in outcomes.items() if isinstance(outcome, Exception)]
-    for index in refused:
-        item = items[index]
-        stored = Request.objects.filter(
-            account_id=item.account_id, operation_id=item.operation_id
-        ).first()
-        if stored is not None and not isinstance(outcomes[index], Conflict):
-            outcomes[index] = _repeat(item, stored)
+    refused = {
+        (items[index].account_id, items[index].operation_id): index
+        for index, outcome in outcomes.items()
+        if isinstance(outcome, Exception) and not isinstance(outcome, Conflict)
+    }
+    for key, stored in _stored(refused, own={}).items():
+        outcomes[refused[key]] = _repeat(items[refused[key]], stored)
 
 
 @requires_transaction

@@ -19,7 +19,13 @@ from kernel.errors import (
     NotFound,
 )
 from kernel.models import Account, Body, Request
-from kernel.usage.admission import Admission, admit_again, check_operation_id, content_sha256
+from kernel.usage.admission import (
+    Admission,
+    Submission,
+    admit_again,
+    check_operation_id,
+    content_sha256,
+)
 from kernel.usage.bodies import read_body
 from tests.support.commits import LANDED, VANISHED, at_commit
 from tests.support.product import (
@@ -31,7 +37,7 @@ from tests.support.product import (
     make_account,
     make_service,
 )
-from tests.usage.flow import admit_all, at_once
+from tests.usage.flow import Statements, admit_all, at_once
 
 # 1.00 USD of cap; a body of B bytes and 100 output tokens hold B x 2500 + 100 x 10000 nano-USD.
 CAP = 1_000_000_000
@@ -289,6 +295,23 @@ def test_a_retired_service_takes_no_request_and_its_repeats_are_still_answered(a
     usage.change_service(service_id="gpt", version=1, actor=OPERATOR, active=False)
     assert isinstance(refusal_of(admit_all(ask("op-2"))), NotFound)
     assert not only(admit_all(again(item))).created
+
+
+def test_many_repeats_of_a_closed_account_are_looked_up_together(acme: None) -> None:
+    items = [ask(f"op-{number}") for number in range(12)]
+    admit_all(*items)
+    usage.change_account(account_id="acme", version=1, actor=OPERATOR, active=False)
+
+    def statements(*batch: Submission) -> int:
+        seen = Statements()
+        with connection.execute_wrapper(seen):
+            found = admit_all(*map(again, batch))
+        assert [one.request.operation_id for one in found if isinstance(one, Admission)] == [
+            item.operation_id for item in batch
+        ]
+        return len(seen.texts)
+
+    assert statements(*items) == statements(items[0])
 
 
 def test_without_a_price_a_request_is_refused_unless_the_account_allows_it(kernel_db: None) -> None:

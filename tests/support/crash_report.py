@@ -10,7 +10,7 @@ from pathlib import Path
 
 COLUMNS = (
     "suite", "cases", "planned", "fired", "processes killed", "violations", "mutants",
-    "mutants killed", "seconds",
+    "mutants killed", "seconds", "commit",
 )  # fmt: skip
 SEEDED, SURVIVED = "Mutants: ", "Survived: "
 ENGINES = ("SQLite", "MariaDB", "MySQL")
@@ -19,7 +19,7 @@ HEAD = """# Crash report
 Written by `make crash`, which replaces the section of each engine it ran on. Every case asserts
 that its fault fired. What is killed and cut, what must be true afterwards, what nobody has shown:
 [fault model](fault-model.md). The last line of a section adds it up; there a mutant of two suites
-counts once.
+counts once. Seconds are those of each suite; several of them run side by side.
 """
 
 
@@ -36,6 +36,7 @@ class Row:
     seeded: int = 0
     killed: int = 0
     seconds: int = 0
+    commit: str = ""
 
     @property
     def holds(self) -> bool:
@@ -53,15 +54,17 @@ class Row:
             self.killed, self.seconds,
         ]  # fmt: skip
 
+    def cells(self) -> list[str]:
+        return [self.suite, *map(_number, self.numbers()), self.commit]
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One run on one engine. `server` begins with the engine's name: "MariaDB 10.11.19"."""
+    """The last run of every suite on one engine. `server` begins with its name: "MariaDB 10.11"."""
 
     server: str
     date: str
     rows: list[Row]
-    seconds: int
     mutants: list[str] = field(default_factory=list)
     survivors: list[str] = field(default_factory=list)
     beside: Counter[str] = field(default_factory=Counter)
@@ -72,7 +75,7 @@ class Section:
 
     @property
     def total(self) -> Row:
-        """All suites together: a mutant of two suites is one; seconds are those of the run."""
+        """All suites together: a mutant of two suites is one."""
         sums = [sum(column) for column in zip(*(row.numbers() for row in self.rows), strict=True)]
         seeded = len(self.mutants)
         return Row(
@@ -80,7 +83,7 @@ class Section:
             *sums[:5],
             seeded=seeded,
             killed=seeded - len(self.survivors),
-            seconds=self.seconds,
+            seconds=sums[-1],
         )
 
     @property
@@ -90,8 +93,7 @@ class Section:
     def text(self) -> str:
         lines = [f"## {self.server}", "", f"Run on {self.date}, full size.", ""]
         lines += [_line(COLUMNS), "|" + "---|" * len(COLUMNS)]
-        lines += [_line([row.suite, *map(_number, row.numbers())]) for row in self.rows]
-        lines += [_line([self.total.suite, *map(_number, self.total.numbers())])]
+        lines += [_line(row.cells()) for row in [*self.rows, self.total]]
         if self.beside:
             counts = "; ".join(f"{_number(count)} {what}" for what, count in self.beside.items())
             lines += ["", f"Beside these: {counts}."]
@@ -101,10 +103,10 @@ class Section:
         return "\n".join(lines) + "\n"
 
 
-def row_of(suite: str, *, record: Path, failed: int, seconds: float) -> Row:
+def row_of(suite: str, *, record: Path, failed: int, seconds: float, commit: str = "") -> Row:
     """A suite's row from the record that its run left; a run that left none is a violation."""
     if not record.exists():
-        return Row(suite, violations=max(failed, 1), seconds=round(seconds))
+        return Row(suite, violations=max(failed, 1), seconds=round(seconds), commit=commit)
     counts = json.loads(record.read_text())
     return Row(
         suite,
@@ -116,6 +118,7 @@ def row_of(suite: str, *, record: Path, failed: int, seconds: float) -> Row:
         seeded=len(counts["mutants"]),
         killed=len(counts["mutants"]) - len(counts["survivors"]),
         seconds=round(seconds),
+        commit=commit,
     )
 
 
@@ -153,7 +156,7 @@ def total_line(sections: Iterable[str]) -> str:
     """All engines together, from the last line of each section's table; a mutant counts once."""
     lines = [line for text in sections for line in text.splitlines()]
     totals = [line for line in lines if " total | " in line]
-    cells = [[int(cell.replace(",", "")) for cell in line.split("|")[2:-1]] for line in totals]
+    cells = [[int(cell.replace(",", "")) for cell in line.split("|")[2:-2]] for line in totals]
     cases, planned, fired, kills, violations, _, _, seconds = (
         _number(sum(column)) for column in zip(*cells, strict=True)
     )

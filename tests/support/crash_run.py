@@ -1,17 +1,20 @@
 """`make crash`: the whole proof at full size, engine by engine, into docs/crash-report.md.
 
-python -m tests.support.crash_run             SQLite, then the server
-python -m tests.support.crash_run sqlite      only that
-python -m tests.support.crash_run server      the one of BAILING_TEST_MYSQL_URL, or a private one
+python -m tests.support.crash_run               SQLite, then the server
+python -m tests.support.crash_run sqlite        only that
+python -m tests.support.crash_run server        the one of BAILING_TEST_MYSQL_URL, or a private one
+python -m tests.support.crash_run server races  one suite again, beside what the others came to
 
-The exit code is 0 only when on each engine every suite ran, every planned fault fired, nothing was
-violated and every mutant was killed.
+The report names the commit that each suite ran on. The exit code is 0 only when on each engine
+every suite ran, every planned fault fired, nothing was violated and every mutant was killed.
 """
 
+import json
+import shutil
 import sqlite3
+import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,9 +24,12 @@ from tests.support.crash_report import Row, Section
 from tests.support.faults import RECORD_VARIABLE
 from tests.support.mariadb_server import Server, ServerUnavailable, the_server
 from tests.support.sizes import FULL, SIZE_VARIABLE
-from tests.support.suites import Outcome, Suite
+from tests.support.suites import Suite
 
-REPORT = Path(__file__).resolve().parents[2] / "docs" / "crash-report.md"
+ROOT = Path(__file__).resolve().parents[2]
+REPORT = ROOT / "docs" / "crash-report.md"
+# What each suite came to, by engine: a suite that runs again stands beside the others' last run.
+KEPT = ROOT / "var" / "proof"
 # A killed or cut process is mostly waited for: more suites side by side than there are cores.
 LANES = 4
 NO_SERVER = ["-m", "not server"]
@@ -68,27 +74,70 @@ SUITES = {
 }
 
 
-def run_on(engine: str, directory: Path) -> Section:
-    """Every suite of an engine at full size; the section of the report."""
+def run_on(engine: str, names: list[str], kept: Path) -> Section:
+    """Suites of an engine at full size, all without names; the section of the report.
+
+    `kept` holds what each came to. ValueError for a name that the engine has no suite of.
+    """
+    if unknown := set(names) - {suite.name for suite in SUITES[engine]}:
+        raise ValueError(f"{engine} has no suite {' '.join(sorted(unknown))}")
     with ExitStack() as stack:
         server = stack.enter_context(the_server()) if engine == "server" else None
         name = server.version if server else f"SQLite {sqlite3.sqlite_version}"
         print(f"\n=== {name}", flush=True)
-        return _section(SUITES[engine], server, name, directory)
+        folder = kept / name.split()[0]
+        if not names:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        chosen = [suite for suite in SUITES[engine] if not names or suite.name in names]
+        _run(chosen, server, folder)
+    return _section([suite.name for suite in SUITES[engine]], name, folder)
 
 
-def _section(chosen: list[Suite], server: Server | None, name: str, directory: Path) -> Section:
-    """Run them and read the records that they leave."""
-    records = {suite.name: directory / f"{suite.name}.json" for suite in chosen}
-    sized = [_at_full_size(suite, records[suite.name]) for suite in chosen]
-    started = time.monotonic()
-    outcomes = suites.run_all(sized, server, directory, lanes=LANES)
-    seconds = time.monotonic() - started
-    rows = [_row(suite.name, records[suite.name], outcomes[suite.name]) for suite in chosen]
-    mutants, survivors = crash_report.mutants_in(records.values())
+def _run(chosen: list[Suite], server: Server | None, folder: Path) -> None:
+    """Run them; each leaves its record and what became of it."""
+    for suite in chosen:
+        _record(folder, suite.name).unlink(missing_ok=True)
+    sized = [_at_full_size(suite, _record(folder, suite.name)) for suite in chosen]
+    commit = _commit()
+    with tempfile.TemporaryDirectory(prefix="bz-proof-") as directory:
+        outcomes = suites.run_all(sized, server, Path(directory), lanes=LANES)
+    for name, outcome in outcomes.items():
+        # A suite that ended badly without a failed test (a broken import, no tests) failed too.
+        failed = outcome.failed or int(outcome.exit_code != 0)
+        ended = {"failed": failed, "seconds": outcome.seconds, "commit": commit}
+        _ended(folder, name).write_text(json.dumps(ended))
+
+
+def _section(names: list[str], server: str, folder: Path) -> Section:
+    """The section of an engine from what its suites left; one that never ran is a violation."""
+    records = [_record(folder, name) for name in names]
+    rows = [_row(name, folder) for name in names]
+    mutants, survivors = crash_report.mutants_in(records)
     date = crash_report.today(datetime.now(UTC))
-    beside = crash_report.beside_in(records.values())
-    return Section(name, date, rows, round(seconds), mutants, survivors, beside)
+    return Section(server, date, rows, mutants, survivors, crash_report.beside_in(records))
+
+
+def _row(name: str, folder: Path) -> Row:
+    ended = {"failed": 1, "seconds": 0.0, "commit": ""}
+    if _ended(folder, name).exists():
+        ended = json.loads(_ended(folder, name).read_text())
+    return crash_report.row_of(name, record=_record(folder, name), **ended)
+
+
+def _record(folder: Path, name: str) -> Path:
+    return folder / f"{name}.json"
+
+
+def _ended(folder: Path, name: str) -> Path:
+    return folder / f"{name}.ended.json"
+
+
+def _commit() -> str:
+    """What is measured; a + says that files were changed since."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=8", "--dirty=+"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    return ended.stdout.strip()
 
 
 def _at_full_size(suite: Suite, record: Path) -> Suite:
@@ -100,25 +149,23 @@ def _at_full_size(suite: Suite, record: Path) -> Suite:
     return Suite(suite.name, suite.title, suite.database, suite.arguments, environment)
 
 
-def _row(name: str, record: Path, outcome: Outcome) -> Row:
-    """A suite that ended badly without a failed test (a broken import, no tests) has failed too."""
-    failed = outcome.failed or int(outcome.exit_code != 0)
-    return crash_report.row_of(name, record=record, failed=failed, seconds=outcome.seconds)
-
-
-def main(engines: list[str], *, report: Path = REPORT) -> int:
-    """Run on the named engines (all without names) and write the report."""
-    if unknown := set(engines) - set(SUITES):
-        print(f"no such engine: {' '.join(sorted(unknown))}; {__doc__}", file=sys.stderr)
+def main(words: list[str], *, report: Path = REPORT, kept: Path = KEPT) -> int:
+    """Run the named suites (all without names) of the named engines, and write the report."""
+    engines = [word for word in words if word in SUITES]
+    names = [word for word in words if word not in SUITES]
+    if names and len(engines) != 1:
+        print(f"which engine is {' '.join(names)} of? {__doc__}", file=sys.stderr)
         return 2
     holds = True
     for engine in engines or ["sqlite", "server"]:
-        with tempfile.TemporaryDirectory(prefix="bz-proof-") as directory:
-            try:
-                section = run_on(engine, Path(directory))
-            except ServerUnavailable as error:
-                print(f"No database server for the proof: {error}", file=sys.stderr)
-                return 1
+        try:
+            section = run_on(engine, names, kept)
+        except ServerUnavailable as error:
+            print(f"No database server for the proof: {error}", file=sys.stderr)
+            return 1
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 2
         crash_report.put(report, section)
         print(f"\n{section.text()}", flush=True)
         holds = holds and section.holds

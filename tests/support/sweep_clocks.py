@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from kernel.clock import db_now
 from kernel.models import Continuation, Job, Notification, Operation, Request
-from kernel.transactions import reading
+from kernel.transactions import reading, transaction
 
 LONG_AGO = timedelta(days=1)
 SENT_BY_US = ("webhook", "email", "apprise")
@@ -19,6 +19,7 @@ def let_leases_end() -> None:
     Operation.objects.exclude(owner="").update(lease_expires_at=ended)
 
 
+@transaction  # the worker lives: a deadlock with it is tried again
 def let_waits_end() -> None:
     """What waiting for the next attempt would do."""
     past = db_now() - LONG_AGO

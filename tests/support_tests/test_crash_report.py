@@ -12,11 +12,21 @@ from tests.support.faults import FaultRecord
 from tests.support.mariadb_server import Server
 from tests.support.suites import Outcome, Suite
 
-GOOD = Row("crash", cases=9, planned=1_200, fired=1_200, kills=7, seeded=2, killed=2, seconds=61)
+GOOD = Row(
+    "crash",
+    cases=9,
+    planned=1_200,
+    fired=1_200,
+    kills=7,
+    seeded=2,
+    killed=2,
+    seconds=61,
+    commit="ab12",
+)
 
 
-def a_section(server: str, *rows: Row, seconds: int = 70) -> Section:
-    return Section(server, "2026-01-31", list(rows), seconds, ["blind_save", "no_fence"])
+def a_section(server: str, *rows: Row) -> Section:
+    return Section(server, "2026-01-31", list(rows), ["blind_save", "no_fence"])
 
 
 def a_record(path: Path, **fields: object) -> Path:
@@ -38,11 +48,11 @@ def test_a_section_replaces_that_of_its_engine_and_keeps_the_others(tmp_path: Pa
         "## SQLite 3.40.1",
         "## MySQL 9.6.0",
     ]
-    assert "| crash | 10 | 1,200 | 1,200 | 7 | 0 | 2 | 2 | 61 |" in text
-    assert "| MySQL total | 10 | 1,200 | 1,200 | 7 | 0 | 2 | 2 | 70 |" in text
+    assert "| crash | 10 | 1,200 | 1,200 | 7 | 0 | 2 | 2 | 61 | ab12 |" in text
+    assert "| MySQL total | 10 | 1,200 | 1,200 | 7 | 0 | 2 | 2 | 61 |  |" in text
     assert (
         "Total: 2 engines, 19 cases, 2,400 faults planned, 2,400 fired, 14 processes killed,"
-        " **0 violations**, 2 mutants seeded, 2 killed, 140 seconds."
+        " **0 violations**, 2 mutants seeded, 2 killed, 122 seconds."
     ) in text
 
 
@@ -123,10 +133,44 @@ def test_the_exit_code_and_the_report_agree(
 
     monkeypatch.setattr(crash_run.suites, "run_all", run_all)
     report = tmp_path / "report.md"
-    assert crash_run.main(["sqlite"], report=report) == code
+    kept = tmp_path / "kept"
+    assert crash_run.main(["sqlite"], report=report, kept=kept) == code
     assert {suite.environment["BAILING_PROOF_SIZE"] for suite in seen} == {"full"}
     assert {suite.database for suite in seen} == {"sqlite"}
     assert f"**{len(seen) * exit_code} violations**" in report.read_text()
+
+
+def test_a_suite_that_runs_again_stands_beside_the_last_run_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = {"histories"}
+
+    def run_all(chosen: list[Suite], *_: object, lanes: int) -> dict[str, Outcome]:
+        for suite in chosen:
+            a_record(Path(suite.environment["BAILING_PROOF_RECORD"]))
+        return {suite.name: Outcome(failed=int(suite.name in failing)) for suite in chosen}
+
+    monkeypatch.setattr(crash_run.suites, "run_all", run_all)
+    places = {"report": tmp_path / "report.md", "kept": tmp_path / "kept"}
+    monkeypatch.setattr(crash_run, "_commit", lambda: "first")
+    assert crash_run.main(["sqlite"], **places) == 1
+    failing.clear()
+    monkeypatch.setattr(crash_run, "_commit", lambda: "second")
+    assert crash_run.main(["sqlite", "histories"], **places) == 0
+    rows = [line for line in places["report"].read_text().splitlines() if line.startswith("| ")]
+    commits = {row.split(" | ")[0].strip("| "): row.split(" | ")[-1].strip(" |") for row in rows}
+    assert commits["histories"] == "second" and commits["sweep-jobs"] == "first"
+
+
+def test_one_suite_alone_is_no_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_all(chosen: list[Suite], *_: object, lanes: int) -> dict[str, Outcome]:
+        a_record(Path(chosen[0].environment["BAILING_PROOF_RECORD"]))
+        return {chosen[0].name: Outcome()}
+
+    monkeypatch.setattr(crash_run.suites, "run_all", run_all)
+    places = {"report": tmp_path / "report.md", "kept": tmp_path / "kept"}
+    assert crash_run.main(["sqlite", "histories"], **places) == 1
+    assert crash_run.main(["sqlite", "juggling"], **places) == 2
 
 
 def test_an_unknown_engine_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,6 +140,27 @@ async def test_many_aborts_leave_the_database_sessions_as_they_were(
     assert await web.look(sessions) <= before
 
 
+async def test_people_who_leave_pages_by_the_hundred_leave_a_console_that_answers(
+    web: Api,
+) -> None:
+    """A page's work is bound to one thread: one left behind there would hold up every other."""
+    port = web.client.base_url.port or 0
+    head = b"GET /sign-in/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+    async def leave_page(number: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head if number % 2 else head * 2)
+        await writer.drain()
+        await asyncio.sleep(0.002 * (number % 5))
+        writer.transport.abort()
+
+    for _ in range(5):
+        await asyncio.gather(*(leave_page(number) for number in range(60)))
+    page = await asyncio.wait_for(web.client.get("/sign-in/"), 30)
+    assert page.status_code == 200 and "</html>" in page.text
+    assert (await web.chat("op-1")).status_code == 200
+
+
 # --- clients that are slow --------------------------------------------------------------------
 
 

@@ -9,7 +9,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from kernel import approvals as kernel_approvals
+from kernel.access.people import change_person
 from kernel.approvals import continuations
+from kernel.audit import Actor
 from kernel.errors import Unavailable
 from kernel.models import Approval, AuditRow, Continuation, Job, ToolCall
 from tests.console.views.conftest import rendered, send
@@ -156,6 +158,13 @@ def test_a_link_that_an_earlier_version_sent_still_opens_its_page(asked, approve
     work_data.decide(asked, "approved", by="olga")
     page = approver.get(link)
     assert page.status_code == 200 and "olga" in page.text
+
+
+def test_who_lost_the_role_while_the_form_was_open_decides_no_more(asked, approver):
+    form = rendered(approver, "approval-approve", asked)
+    change_person(name="approver", role="viewer", actor=Actor("user", "olga"))
+    assert send(approver, form, reason="yes").status_code == 403
+    assert row_of(asked).state == "open" and decisions_of(asked) == []
 
 
 @pytest.mark.parametrize("method", ["get", "head"])

@@ -110,6 +110,8 @@ async def test_the_status_says_what_became_of_it(
         ("endless", {}),
         ("bomb", {"mib": 64, "gzip": 1}),
         ("understated", {}),
+        ("gzip_but_plain", {}),
+        ("stacked", {}),
     ],
 )
 async def test_a_200_is_delivered_whatever_becomes_of_its_body(

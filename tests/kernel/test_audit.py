@@ -144,6 +144,63 @@ def test_a_long_reason_is_cut_and_still_verifies(kernel_db: None) -> None:
     assert found() == []
 
 
+@transaction
+def act_on_all(*, object_ids: list[str]) -> None:
+    audit.append_all_in_tx(
+        actor=OLGA, action="thing.all", kind="thing", after={one: {} for one in object_ids}
+    )
+
+
+def test_one_act_on_many_objects_goes_on_at_the_end_of_each_chain(kernel_db: None) -> None:
+    for number in range(5):
+        act(reason=f"{number}")
+    act(object_id="o-2")
+    act_on_all(object_ids=["o-2", "o-1", "o-3"])
+    ends = {row.subject: row.sequence for row in AuditRow.objects.filter(action="thing.all")}
+    assert ends == {"thing:o-1": 6, "thing:o-2": 2, "thing:o-3": 1}
+    assert found() == []
+
+
+def test_the_ends_of_chains_are_found_without_reading_the_chains(server_db: None) -> None:
+    act()
+    template = rows()[0]
+    AuditRow.objects.bulk_create(
+        AuditRow(
+            id=f"aud_{subject}_{sequence}",
+            subject=f"thing:x-{subject}",
+            sequence=sequence,
+            actor_kind="user",
+            actor_id="olga",
+            action="thing.change",
+            previous_sha256=GENESIS,
+            sha256=GENESIS,
+            at=template.at,
+        )
+        for subject in range(10)
+        for sequence in range(1, 301)
+    )
+    seen: list[tuple[str, Any]] = []
+
+    def keep(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.lstrip().startswith("SELECT") and "MAX(sequence)" in sql:
+            seen.append((sql, params))
+        return execute(sql, params, many, context)
+
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE TABLE bz_audit")
+        cursor.fetchall()
+    with connection.execute_wrapper(keep):
+        act_on_all(object_ids=[f"x-{number}" for number in range(10)])
+    ((sql, params),) = seen
+    with connection.cursor() as cursor:
+        cursor.execute("FLUSH STATUS")
+        cursor.execute(sql, params)
+        assert len(cursor.fetchall()) == 10
+        cursor.execute("SHOW STATUS LIKE 'Handler_read%'")
+        read = sum(int(count) for _name, count in cursor.fetchall())
+    assert read < 200, "of 3,000 rows"
+
+
 def test_two_appends_at_once_make_one_chain(server_db: None) -> None:
     met = threading.Barrier(4)
 

@@ -122,6 +122,8 @@ class IdField(models.CharField):
         return kind
 
     def get_prep_value(self, value: Any) -> Any:
+        if is_id(value):  # what nearly every value is: six of them per ledger row
+            return value
         value = super().get_prep_value(value)
         if value is None or value == "":
             return value

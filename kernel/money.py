@@ -39,9 +39,9 @@ def nano_to_usd(nano: int) -> str:
 
 def round_to_nano(usd: Decimal, *, multiplier: int = MULTIPLIER_ONE) -> int:
     """Exact USD x multiplier (millionths) -> nano-USD. The one rounding: half-even (A13)."""
-    with localcontext(_EXACT):
-        exact = usd * NANO_PER_USD * multiplier / MULTIPLIER_ONE
-        nano = int(exact.to_integral_value(rounding=ROUND_HALF_EVEN))
+    # The context's own operations: entering it costs more than they do.
+    millionths = _EXACT.multiply(_EXACT.multiply(usd, NANO_PER_USD), multiplier)
+    nano = int(_EXACT.to_integral_value(_EXACT.divide(millionths, MULTIPLIER_ONE)))
     if abs(nano) > NANO_MAX:
         raise ValueError("the amount does not fit a ledger column")
     return nano

@@ -4,7 +4,7 @@ Here table and column names come from the models. Tests, tails and the few whole
 verbs bring are our own text; values are always parameters. What is not hot uses the ORM.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -104,10 +104,13 @@ def insert_rows_in_tx(new: Sequence[Model], *, unless_taken: tuple[str, ...] = (
     for start in range(0, len(new), ROWS_PER_STATEMENT_MAX):
         part = new[start : start + ROWS_PER_STATEMENT_MAX]
         model = type(part[0])
-        names = tuple(name for name in columns_of(model) if not _is_counted(model, name))
-        given = _plain(
-            [_checked(model, name, getattr(row, name)) for row in part for name in names]
-        )
+        checks = _written(model)
+        names = tuple(name for name, _check in checks)
+        given = [
+            check(getattr(row, name)) if check else getattr(row, name)
+            for row in part
+            for name, check in checks
+        ]
         with connection.cursor() as cursor:
             cursor.execute(
                 _insert(model, names, len(part), unless_taken, connection.vendor), _plain(given)
@@ -189,21 +192,34 @@ def _readers(model: type[Model], names: tuple[str, ...]) -> tuple[tuple[int, Any
     return tuple((position, read) for position, read in enumerate(kinds) if read)
 
 
-@lru_cache(maxsize=1024)
-def _is_counted(model: type[Model], name: str) -> bool:
-    return _field(model, name).get_internal_type() == "BigAutoField"
+Check = Callable[[Any], Any]
 
 
-@lru_cache(maxsize=1024)
-def _id_field(model: type[Model], name: str) -> IdField | None:
-    fields = (field for field in model._meta.concrete_fields if field.attname == name)
-    return next((field for field in fields if isinstance(field, IdField)), None)
+@lru_cache(maxsize=64)
+def _checks(model: type[Model]) -> dict[str, Check | None]:
+    """Per column what raises InvalidId for no id: the database would take, or merge, such a value.
+
+    None: the column holds no id.
+    """
+    return {
+        field.attname: field.get_prep_value if isinstance(field, IdField) else None
+        for field in model._meta.concrete_fields
+    }
+
+
+@lru_cache(maxsize=64)
+def _written(model: type[Model]) -> tuple[tuple[str, Check | None], ...]:
+    """The columns of an INSERT with their checks: all but a key that the database counts."""
+    return tuple(
+        (name, check)
+        for name, check in _checks(model).items()
+        if _field(model, name).get_internal_type() != "BigAutoField"
+    )
 
 
 def _checked(model: type[Model], name: str, value: Any) -> Any:
-    """InvalidId for what is no id: the database would take, or merge, what the ORM refuses."""
-    field = _id_field(model, name)
-    return field.get_prep_value(value) if field else value
+    check = _checks(model).get(name)  # a column of a mapping beside the model is no id of ours
+    return check(value) if check else value
 
 
 def _field(model: type[Model], name: str) -> "Field[Any, Any]":

@@ -84,9 +84,10 @@ class Metering:
             if unit not in UNITS or type(count) is not int or count < 0:
                 raise ValueError(f"not a saved meter: {unit[:40]}")
         texts = ("raw", "reason", "detail", "service_tier", "reported_cost_usd")
-        raw, reason, detail, tier, cost = (values.get(name) for name in texts)
-        if any(value is not None and type(value) is not str for value in map(values.get, texts)):
+        given = [values.get(name) for name in texts]
+        if any(value is not None and type(value) is not str for value in given):
             raise ValueError("not a saved metering")
+        raw, reason, detail, tier, cost = given
         return cls(meters, raw or "", reason, detail or "", tier, cost)
 
 

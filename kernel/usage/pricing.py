@@ -172,6 +172,7 @@ def price(snapshot: PriceSnapshot | None, metering: Metering) -> Charge:
     counts = {unit: count for unit, count in metering.meters.items() if count}
     if f"requests{suffix}" in snapshot.rates:
         counts["requests"] = 1
+    input_tokens = metering.input_tokens
     lines: list[Line] = []
     missing: list[str] = []
     for unit in UNITS:
@@ -181,7 +182,7 @@ def price(snapshot: PriceSnapshot | None, metering: Metering) -> Charge:
         if steps is None:
             missing.append(unit)
             continue
-        rate = rate_for(steps, input_tokens=metering.input_tokens)
+        rate = rate_for(steps, input_tokens=input_tokens)
         lines.append(Line(unit, counts[unit], rate, decimal_text(_amount(counts[unit], rate))))
     if missing:
         return Charge(tuple(lines), None, "unpriced_unit", f"no rate for {', '.join(missing)}")

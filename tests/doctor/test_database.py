@@ -71,6 +71,14 @@ def test_a_server_that_may_lose_commits_or_takes_no_bodies_is_found(
         assert levels()[check] == level, (name, value)
 
 
+def test_a_server_without_skip_locked_is_found(
+    server_db: None, well: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert levels()["database.version"] == "ok"
+    monkeypatch.setattr(connection.features, "has_select_for_update_skip_locked", False)
+    assert levels()["database.version"] == "failure"
+
+
 def test_binary_logs_must_be_synced_and_written_by_row(
     server_db: None, well: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

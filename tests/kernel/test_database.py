@@ -195,6 +195,32 @@ async def test_the_callers_context_reaches_the_verb(kernel_db: None) -> None:
         assert await database.in_tx(name.get) == "caller"
 
 
+async def test_readers_that_go_on_to_write_wait_for_each_other(kernel_db: None) -> None:
+    """Where a block only reads at first, SQLite would refuse the later of two writers at once."""
+
+    @transaction
+    def add_one() -> None:
+        row = PassStatus.objects.select_for_update().get(name="sum")
+        PassStatus.objects.filter(name="sum").update(scanned=row.scanned + 1)
+
+    def ten_times(_: int) -> None:
+        try:
+            for _ in range(10):
+                add_one()
+        finally:
+            connections.close_all()
+
+    def added() -> None:
+        insert(name="sum")
+        with ThreadPoolExecutor(6) as threads:
+            list(threads.map(ten_times, range(6)))
+
+    async with a_database() as database:
+        await asyncio.to_thread(added)
+        found = await database.in_tx(lambda: PassStatus.objects.get(name="sum").scanned)
+    assert found == 60
+
+
 async def test_sqlite_gets_one_thread(kernel_db: None) -> None:
     async with a_database(threads=4) as database:
         assert database.threads == (1 if connection.vendor == "sqlite" else 4)

@@ -1,8 +1,11 @@
 """A scrape reads memory; every name that rules and dashboard use is really exported (J1)."""
 
+import io
 import json
+import os
 import re
 import socket
+import threading
 import urllib.request
 from unittest import mock
 from urllib.error import HTTPError
@@ -10,6 +13,7 @@ from urllib.error import HTTPError
 import pytest
 import yaml
 from django.conf import settings
+from django.core.management import call_command
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import AsyncClient
 from prometheus_client.parser import text_string_to_metric_families
@@ -90,6 +94,17 @@ async def test_a_scrape_touches_no_database_and_no_network(api: Api) -> None:
     assert response.status_code == 200
     assert "bailing_settlement_page" in response.text
     assert api.provider.count() == calls
+
+
+def test_a_command_exports_nothing_and_leaves_nothing_behind(kernel_db: None) -> None:
+    """A gauge of a command that has ended would stay in every later scrape."""
+    before = {thread.name for thread in threading.enumerate()}
+    call_command("db_init", stdout=io.StringIO())
+    call_command("account", "list", stdout=io.StringIO())
+    assert "bailing-metrics" not in {thread.name for thread in threading.enumerate()} - before
+    assert settings.PROMETHEUS_EXPORT_MIGRATIONS is False
+    assert getattr(settings, "PROMETHEUS_METRICS_EXPORT_PORT", None) is None
+    assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
 
 
 async def test_passes_tell_when_they_last_ended_and_how_often_they_failed(api: Api) -> None:

@@ -12,7 +12,7 @@ from kernel import audit, clock, sql
 from kernel.errors import AddressRefused, Conflict, InvalidInput, LostRace, NotFound
 from kernel.http.addresses import AddressPolicy, check_url
 from kernel.ids import check_id, check_key_name, check_text, new_id
-from kernel.models import Account, Price, Request, Service
+from kernel.models import Account, Price, Service
 from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.rates import from_plain, parse_rates, rates_text
@@ -175,18 +175,18 @@ def price_for_service_in_tx(*, service: Service, at: datetime) -> pricing.PriceS
 
 
 @requires_transaction
-def price_for_request_in_tx(*, request: Request) -> pricing.PriceSnapshot | None:
+def price_for_request_in_tx(
+    *, service_id: str, model: str, admitted_at: datetime
+) -> pricing.PriceSnapshot | None:
     """An operator price valid at the admission of a request admitted without one (A11b).
 
-    Never bundled data, and never for another model than the one the request was sent to.
+    Never bundled data, and never for another model than `model`, the one it was sent to.
     """
-    service = Service.objects.filter(id=request.service_id).first()
-    if service is None or service.model != request.upstream_model:
+    service = Service.objects.filter(id=service_id).first()
+    if service is None or service.model != model:
         return None
     names = {"provider": service.price_provider, "model": service.price_model}
-    return pricing.operator_price(
-        **names, at=request.admitted_at, prices=operator_prices_in_tx(**names)
-    )
+    return pricing.operator_price(**names, at=admitted_at, prices=operator_prices_in_tx(**names))
 
 
 @reading

@@ -15,11 +15,11 @@ from kernel.models import Request
 from kernel.states import Billing, Result
 from kernel.transactions import requires_transaction, transaction
 from kernel.usage.dispatch import release_holds_in_tx
-from kernel.usage.metering import read_usage
+from kernel.usage.metering import Metering, read_usage
 from kernel.usage.settlement import (
     CORRUPT,
     UNREADABLE,
-    Posting,
+    Owing,
     charge_for,
     post_charges_in_tx,
 )
@@ -166,6 +166,14 @@ def _metering(row: Request, evidence: Evidence) -> str:
     return metering.to_text()
 
 
+def saved_metering_counts(row: Request) -> bool:
+    """Whether the request's own saved metering can be charged, without any given by a person."""
+    try:
+        return bool(row.usage_text) and Metering.from_text(row.usage_text).reason is None
+    except UNREADABLE:
+        return False
+
+
 def _reason_after(billing: str, usage_text: str) -> str:
     if billing == Billing.NOT_CHARGED:
         return "not_executed"
@@ -174,9 +182,8 @@ def _reason_after(billing: str, usage_text: str) -> str:
 
 @requires_transaction
 def _settle_in_tx(row: Request, now: datetime) -> None:
-    unpriced = not row.price_text
     try:
-        charge = charge_for(row, now=now)
+        charge = charge_for(Owing.of(row), now=now)
     except UNREADABLE:
         charge = CORRUPT
     if isinstance(charge, str):
@@ -184,7 +191,7 @@ def _settle_in_tx(row: Request, now: datetime) -> None:
             pending_reason=charge
         )
     else:
-        post_charges_in_tx(charges=[Posting(row, charge, priced_late=unpriced)])
+        post_charges_in_tx(charges=[charge])
 
 
 def _settled_if_possible(request_id: str, billing: str, now: datetime) -> Request:

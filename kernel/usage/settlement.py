@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db.models import Q
 
@@ -31,25 +32,42 @@ from kernel.usage import pricing
 from kernel.usage.catalog import price_for_request_in_tx
 from kernel.usage.metering import Metering
 from kernel.usage.notices import tell_unpriced_in_tx
-from kernel.usage.sql import CONSUME, locked_rows_in_tx, settle_rows_in_tx
+from kernel.usage.sql import CONSUME, locked_values_in_tx, settle_rows_in_tx
 
 log = logging.getLogger(__name__)
 
 CORRUPT = "corrupt"
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 
-COLUMNS = (
-    "id",
-    "account_id",
-    "service_id",
-    "billing_state",
-    "pending_reason",
-    "multiplier_millionths",
-    "price_text",
-    "hold_nano",
-    "usage_text",
-    "admitted_at",
-)
+
+class Owing(NamedTuple):
+    """All that settlement reads of a request: these columns, as plain values."""
+
+    id: str
+    account_id: str
+    service_id: str
+    upstream_model: str
+    billing_state: str
+    pending_reason: str
+    multiplier_millionths: int
+    price_text: str
+    hold_nano: int
+    usage_text: str
+    admitted_at: datetime
+
+    @classmethod
+    def of(cls, row: Request) -> "Owing":
+        """The same of a whole row."""
+        return cls(*[getattr(row, name) for name in cls._fields])
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """One charge about to be posted: request, ledger row, and the price it had not before."""
+
+    request: Owing
+    ledger: LedgerRow
+    late_price_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +85,7 @@ def settle(*, items: Sequence[str]) -> list[Settled | Exception]:
 
     Safe to repeat after a lost commit: the rows are locked and a settled one is only reported.
     """
-    rows = locked_rows_in_tx(Request, {"id": items}, columns=COLUMNS)
+    rows = [Owing(*one) for one in locked_values_in_tx(Request, Owing._fields, {"id": items})]
     charges, deferrals = _charges(row for row in rows if row.billing_state == Billing.PENDING)
     _record_deferrals_in_tx(deferrals)  # what it tells comes before the account rows
     post_charges_in_tx(charges=charges)
@@ -131,23 +149,13 @@ def _set_aside(*, request_id: str) -> Settled:
     return Settled(request_id, Billing.PENDING, CORRUPT)
 
 
-@dataclass(frozen=True, slots=True)
-class Posting:
-    """One charge about to be posted: request, ledger row, and whether it had no price before."""
-
-    request: Request
-    ledger: LedgerRow
-    priced_late: bool = False
-
-
 def _charges(
-    rows: Iterable[Request],
-) -> tuple[list[Posting], list[tuple[Request, str]]]:
+    rows: Iterable[Owing],
+) -> tuple[list[Posting], list[tuple[Owing, str]]]:
     now = clock.db_now()
     charges: list[Posting] = []
-    deferrals: list[tuple[Request, str]] = []
+    deferrals: list[tuple[Owing, str]] = []
     for row in rows:
-        unpriced = not row.price_text
         try:
             charge = charge_for(row, now=now)
         except UNREADABLE:
@@ -156,12 +164,12 @@ def _charges(
         if isinstance(charge, str):
             deferrals.append((row, charge))
         else:
-            charges.append(Posting(row, charge, priced_late=unpriced))
+            charges.append(charge)
     return charges, deferrals
 
 
-def charge_for(row: Request, *, now: datetime) -> LedgerRow | str:
-    """The ledger row a pending request owes, or the reason why it still waits (A11, A11b).
+def charge_for(row: Owing, *, now: datetime) -> Posting | str:
+    """What a pending request owes, or the reason why it still waits (A11, A11b).
 
     Pure but for one lookup: a request admitted without a price is priced by an operator price valid
     at its admission. Raises one of UNREADABLE when the stored facts are corrupt.
@@ -171,16 +179,14 @@ def charge_for(row: Request, *, now: datetime) -> LedgerRow | str:
     metering = Metering.from_text(row.usage_text)
     if metering.reason:
         return metering.reason
-    if not row.price_text:
-        found = price_for_request_in_tx(request=row)
-        if found is None:
-            return "unpriced"
-        row.price_text = found.to_text()
-    snapshot = pricing.PriceSnapshot.from_text(row.price_text)
-    charge = pricing.price(snapshot, metering)
+    late_price_text = "" if row.price_text else _late_price_text(row)
+    price_text = row.price_text or late_price_text
+    if not price_text:
+        return "unpriced"
+    charge = pricing.price(pricing.PriceSnapshot.from_text(price_text), metering)
     if charge.reason or charge.reference_usd is None:
         return charge.reason or "unpriced"
-    return LedgerRow(
+    ledger = LedgerRow(
         id=new_id("led"),
         account_id=row.account_id,
         request_id=row.id,
@@ -191,11 +197,19 @@ def charge_for(row: Request, *, now: datetime) -> LedgerRow | str:
         multiplier_millionths=row.multiplier_millionths,
         # Spliced: both are JSON texts that were just read or written.
         lines_text=(
-            f'{{"lines":{pricing.lines_text(charge.lines)},"price":{row.price_text},'
+            f'{{"lines":{pricing.lines_text(charge.lines)},"price":{price_text},'
             f'"reference_usd":"{charge.reference_usd:f}"}}'
         ),
         created_at=now,
     )
+    return Posting(row, ledger, late_price_text)
+
+
+def _late_price_text(row: Owing) -> str:
+    found = price_for_request_in_tx(
+        service_id=row.service_id, model=row.upstream_model, admitted_at=row.admitted_at
+    )
+    return found.to_text() if found else ""
 
 
 @requires_transaction
@@ -213,10 +227,8 @@ def post_charges_in_tx(*, charges: Sequence[Posting]) -> None:
     if settled != len(ids):
         raise LostRace("a request to be charged is not pending any more")
     for charge in charges:
-        if charge.priced_late:
-            Request.objects.filter(id=charge.request.id).update(
-                price_text=charge.request.price_text
-            )
+        if charge.late_price_text:
+            Request.objects.filter(id=charge.request.id).update(price_text=charge.late_price_text)
     consumed: dict[str, int] = defaultdict(int)
     held: dict[str, int] = defaultdict(int)
     for charge in charges:
@@ -235,7 +247,7 @@ def consume_in_tx(*, account_id: str, amount: int, release: int, now: datetime) 
 
 
 @requires_transaction
-def _record_deferrals_in_tx(deferrals: Sequence[tuple[Request, str]]) -> None:
+def _record_deferrals_in_tx(deferrals: Sequence[tuple[Owing, str]]) -> None:
     """Note why rows wait, and tell once what has no price.
 
     `updated_at` does not move, so the page order stays (B3).

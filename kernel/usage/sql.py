@@ -41,6 +41,14 @@ def locked_rows_in_tx(
 
 
 @requires_transaction
+def locked_values_in_tx(
+    model: type[Model], columns: tuple[str, ...], where: Mapping[str, Any]
+) -> Sequence[Sequence[Any]]:
+    """The same as plain values, in the order of `columns`."""
+    return sql.values(model, columns, where, more="ORDER BY id", lock=sql.WAIT)
+
+
+@requires_transaction
 def settle_rows_in_tx(ids: Sequence[str], *, before: str, after: str, now: datetime) -> int:
     """Move charged requests from `before` to `after`, with their amounts from the ledger."""
     statement = SETTLE.format(marks=sql.marks(len(ids)))

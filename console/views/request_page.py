@@ -77,8 +77,8 @@ class ResolveForm(ConsoleForm):
         both = all(value is not None for value in given)
         some = any(value is not None for value in given) or cleaned.get("cached_tokens") is not None
         if cleaned.get("outcome") == EXECUTED and self.takes_metering and not both:
-            has_saved = self.row.result_state == Result.UNKNOWN and self.row.usage_text
-            if some or not has_saved:
+            is_unknown = self.row.result_state == Result.UNKNOWN
+            if some or not (is_unknown and usage.saved_metering_counts(self.row)):
                 self.add_error("input_tokens", _("A charge needs input and output tokens."))
         if cleaned.get("outcome") == NOT_METERED and some:
             self.add_error("outcome", _("You gave tokens: choose to charge them, or clear them."))
@@ -122,6 +122,11 @@ def _outcomes(row: Request) -> list[tuple[str, str]]:
         return [
             (EXECUTED, _("It was executed: its charge stays as it is")),
             (NOT_EXECUTED, _("It was not executed: its charge stays until somebody corrects it")),
+        ]
+    if row.result_state == Result.UNKNOWN and usage.saved_metering_counts(row):
+        return [
+            (EXECUTED, _("It was executed: charge this metering, or without one the saved")),
+            (NOT_EXECUTED, _("It was not executed: nothing is owed")),
         ]
     if row.result_state == Result.UNKNOWN:
         return [

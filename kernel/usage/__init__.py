@@ -35,7 +35,13 @@ from kernel.usage.lookup import (
     result_body,
 )
 from kernel.usage.recovery import expire_leases, purge_bodies
-from kernel.usage.resolution import Evidence, resolve_pending, resolve_unknown, write_off
+from kernel.usage.resolution import (
+    Evidence,
+    resolve_pending,
+    resolve_unknown,
+    saved_metering_counts,
+    write_off,
+)
 from kernel.usage.results import save_results
 from kernel.usage.settlement import settle, settlement_page
 
@@ -74,6 +80,7 @@ __all__ = [
     "resolve_unknown",
     "result_body",
     "save_results",
+    "saved_metering_counts",
     "settle",
     "settlement_page",
     "write_off",

@@ -14,6 +14,7 @@ from kernel.states import Billing
 from kernel.transactions import insert_new_in_tx, reading, transaction
 
 FIELDS = ("name", "cap_nano", "multiplier_millionths", "allow_unpriced", "active")
+LISTED_MAX = 1_000
 
 
 @transaction
@@ -119,9 +120,10 @@ def account_summary(*, account_id: str) -> AccountSummary:
 
 
 @reading
-def list_accounts() -> list[Account]:
-    """All accounts by id."""
-    return list(Account.objects.order_by("id")[:1000])
+def list_accounts(*, after: str = "") -> tuple[list[Account], bool]:
+    """At most LISTED_MAX accounts by id, behind `after`; and whether more follow. InvalidId."""
+    rows = list(Account.objects.filter(id__gt=after).order_by("id")[: LISTED_MAX + 1])
+    return rows[:LISTED_MAX], len(rows) > LISTED_MAX
 
 
 def _checked(values: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed, its exit code, and the sentence it failed with ('' = none)."""
+    """What a command printed, its exit code, and the sentence it failed with, else its warnings."""
 
     code: int
     out: str
@@ -32,12 +32,12 @@ class Answer:
 
 def run(*words: str) -> Answer:
     """Run `manage.py <words>` here. Only a CommandError is an answer; anything else is a defect."""
-    out = io.StringIO()
+    out, warned = io.StringIO(), io.StringIO()
     try:
-        call_command(*words, stdout=out, stderr=out)
+        call_command(*words, stdout=out, stderr=warned)
     except CommandError as error:
         return Answer(error.returncode, out.getvalue(), str(error))
-    return Answer(0, out.getvalue(), "")
+    return Answer(0, out.getvalue(), warned.getvalue())
 
 
 def done(*words: str) -> Answer:

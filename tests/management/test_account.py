@@ -87,6 +87,19 @@ def test_the_list_shows_where_each_account_stands() -> None:
     assert (documents[0]["consumed_usd"], documents[1]["cap_usd"]) == ("0.0000625", None)
 
 
+def test_a_list_that_was_cut_says_so_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("acme", "beta", "zeta"):
+        lives.open_account(name)
+    assert run("account", "list").error == ""
+    monkeypatch.setattr("kernel.usage.accounts.LISTED_MAX", 2)
+    first = run("account", "list", "--json")
+    assert [each["account_id"] for each in first.document] == ["acme", "beta"]
+    assert "Only 2 accounts are listed. Go on with --after beta" in first.error
+    rest = run("account", "list", "--json", "--after", "beta")
+    assert [each["account_id"] for each in rest.document] == ["zeta"]
+    assert rest.error == ""
+
+
 def test_show_says_what_is_settled_and_what_is_pending() -> None:
     lives.open_account("acme")
     lives.add_service()

@@ -48,7 +48,7 @@ def test_a_wrong_field_is_named_and_nothing_is_stored(
     with pytest.raises(InvalidInput) as refusal:
         create_account(**{"account_id": "a", "name": "A", "actor": OPERATOR, **values})
     assert refusal.value.field == field
-    assert list_accounts() == []
+    assert list_accounts() == ([], False)
 
 
 def test_an_account_id_is_an_id(kernel_db: None) -> None:

@@ -42,7 +42,8 @@ class Command(KernelCommand):
             action="store_true",
             help="admit requests that have no price yet; they wait as pending (needs no cap)",
         )
-        listing = self.add_act(acts, "list", self._list, help="List all accounts.")
+        listing = self.add_act(acts, "list", self._list, help="List the accounts by id.")
+        listing.add_argument("--after", default="", metavar="ID", help="only those behind this id")
         add_json(listing)
         show = self.add_act(acts, "show", self._show, help="Show one account and where it stands.")
         show.add_argument("id", help="the account")
@@ -90,7 +91,11 @@ class Command(KernelCommand):
         )
 
     def _list(self, options: Options) -> None:
-        rows = usage.list_accounts()
+        rows, more_follow = usage.list_accounts(after=options["after"])
+        if more_follow:  # beside the document, not in it
+            self.stderr.write(
+                f"Only {len(rows):,} accounts are listed. Go on with --after {rows[-1].id}"
+            )
         if options["json"]:
             self.document([_plain(row) for row in rows])
             return

@@ -20,6 +20,7 @@ FOUND = {
     "executed": "An operator found that it was executed.",
     "not_metered": "An operator found that it was executed.",
 }
+SAVED = '{"meters":{"input":9,"output":4},"raw":"{}"}'
 TOKENS = {"input_tokens": "9", "output_tokens": "4"}
 
 
@@ -66,6 +67,26 @@ def test_an_executed_one_needs_its_metering_or_the_word_that_it_is_not_known(acm
     assert Request.objects.get(id=request_id).result_state == "unknown"
 
 
+def test_saved_metering_that_counts_is_charged_and_never_said_to_stay_pending(acme, operator):
+    request_id = lost()
+    Request.objects.filter(id=request_id).update(usage_text=SAVED)
+    page = operator.get(reverse("request", args=[request_id])).text
+    assert "metering not known" not in page and "or without one the saved" in page
+    assert resolve(operator, request_id, "executed").status_code == 303
+    row = Request.objects.get(id=request_id)
+    assert (row.billing_state, row.pending_reason) == ("settled", "")
+
+
+def test_saved_metering_that_does_not_count_still_needs_a_word(acme, operator):
+    request_id = lost()
+    broken = SAVED.replace('"raw"', '"reason":"inconsistent_usage","raw"')
+    Request.objects.filter(id=request_id).update(usage_text=broken)
+    assert resolve(operator, request_id, "executed").status_code == 422
+    assert resolve(operator, request_id, "not_metered").status_code == 303
+    row = Request.objects.get(id=request_id)
+    assert (row.billing_state, row.pending_reason) == ("pending", "inconsistent_usage")
+
+
 def test_a_charge_that_is_settled_already_is_not_said_to_be_nothing_owed(acme, operator):
     request_id = lives.settled("op-1").id
     Request.objects.filter(id=request_id).update(result_state="unknown", error_code="body_broken")
@@ -94,10 +115,11 @@ def test_a_resolved_call_says_so_on_its_pages(desk, operator, outcome, word):
 
 def test_the_document_names_the_choices_of_the_forms_word_for_word():
     unknown = Request(result_state="unknown", billing_state="pending", pending_reason="no_usage")
+    metered = Request(result_state="unknown", billing_state="pending", usage_text=SAVED)
     pending = Request(result_state="failed", billing_state="pending", pending_reason="no_usage")
     offered = {
         str(label)
-        for row in (unknown, pending)
+        for row in (unknown, metered, pending)
         for _value, label in ResolveForm(row=row).fields["outcome"].choices
     }
     offered |= {str(label) for _value, label in ResolveCallForm.base_fields["outcome"].choices}

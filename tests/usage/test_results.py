@@ -19,7 +19,16 @@ from kernel.usage.results import save_results
 from kernel.usage.streams import StreamReader
 from tests.support.commits import LANDED, at_commit
 from tests.support.product import OPERATOR, assert_invariants, make_account, make_service
-from tests.usage.flow import USAGE, body_with, dispatched, outcome_of, row_of, saved, states
+from tests.usage.flow import (
+    CHARGE_NANO,
+    USAGE,
+    body_with,
+    dispatched,
+    outcome_of,
+    row_of,
+    saved,
+    states,
+)
 from tests.usage.wire import DONE, delta, event
 
 ERROR_BODY = b'{"error":{"message":"provider says no"}}'
@@ -327,6 +336,21 @@ def test_each_end_of_a_stream(acme: None, case: str) -> None:
     saved(classify(request_id=fence.request_id, fence_token=fence.token, answer=answer))
     assert states(fence.request_id) == (result, "pending", reason)
     assert_invariants()
+
+
+def test_a_stream_that_failed_is_charged_what_it_reported_and_says_why_it_failed(
+    acme: None,
+) -> None:
+    fence, reader = dispatched(), StreamReader()
+    chunks = (delta(usage=USAGE), event({"error": {"message": "overloaded"}}))
+    for chunk in chunks:
+        reader.feed(chunk)
+    answer = Answered(200, "text/event-stream", b"".join(chunks), stream=reader.finish())
+    saved(classify(request_id=fence.request_id, fence_token=fence.token, answer=answer))
+    usage.settle(items=[fence.request_id])
+    row = row_of(fence.request_id)
+    assert states(fence.request_id) == ("failed", "settled", "")
+    assert (row.billed_nano, row.error_text) == (CHARGE_NANO, "overloaded")
 
 
 def test_what_was_proven_not_sent_owes_nothing_and_gives_the_hold_back(acme: None) -> None:

@@ -62,3 +62,15 @@ def test_an_implausible_rate_says_how_to_confirm_it(admin):
     values = {"provider": "acme", "model": "m1", "input": "2500000", "output": "10"}
     answer = send(admin, rendered(admin, "price-new"), **values)
     assert "was it meant per one? Enter USD per million, or confirm this rate." in answer.text
+
+
+def test_home_counts_the_charges_that_wait_for_a_price(admin):
+    usage.create_account(account_id="free", name="free", actor=lives.ACTOR, allow_unpriced=True)
+    lives.add_service("dated", price_provider="openai", price_model="new-2026-11-30")
+    fences = [lives.dispatched(f"op-{n}", service="dated", account="free") for n in range(2)]
+    assert "for a price" not in admin.get(reverse("home")).text
+    for fence in fences:
+        lives.save(lives.answer_of(fence))
+        lives.settle(fence.request_id)
+    page = admin.get(reverse("home")).text
+    assert "2 charges wait for a price" in page and reverse("prices") in page

@@ -6,12 +6,12 @@ The numbers are those of the field cases of the console; every test named here m
 import re
 from pathlib import Path
 
-import pytest
 from django.conf import settings
 from django.utils.translation import to_locale
 
-TESTS = Path(__file__).resolve().parents[1]
-ROOT = TESTS.parent
+from tests.support.field_cases import written
+
+ROOT = Path(__file__).resolve().parents[2]
 CASES: dict[int, tuple[str, ...]] = {
     # lists: no counting, hard caps, filters before pages, bad filters refused
     1: ("test_a_list_never_counts_and_reads_a_bounded_number_of_rows",),
@@ -87,19 +87,11 @@ CASES: dict[int, tuple[str, ...]] = {
     86: ("test_of_what_a_proxy_passes_on_the_last_address_that_is_no_proxy_counts",),
     88: ("test_keys_can_be_switched_off_and_ignore_synthetic_events",),
 }
-_TEST = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def written():
-    """The names of all tests."""
-    files = TESTS.rglob("test_*.py")
-    return {name for file in files for name in _TEST.findall(file.read_text("utf-8"))}
-
-
-def test_every_case_has_a_test_that_exists(written):
+def test_every_case_has_a_test_that_exists():
     named = {name for names in CASES.values() for name in names}
-    assert sorted(named - written) == []
+    assert sorted(named - written()) == []
 
 
 def test_no_form_is_morphed():

@@ -76,6 +76,12 @@ def test_a_local_day_has_its_true_length_in_utc(zone, day, hours):
     assert (values["until"] - values["since"]).total_seconds() == hours * 3600
 
 
+def test_a_time_without_a_zone_is_one_of_the_readers_zone():
+    with timezone.override(ZoneInfo("Asia/Kolkata")):  # +05:30
+        values = read("since=2026-11-29T10:00").values
+    assert values["since"] == datetime(2026, 11, 29, 4, 30, tzinfo=UTC)
+
+
 def test_an_offset_in_the_text_wins_over_the_page_zone():
     with timezone.override(ZoneInfo("Asia/Tokyo")):
         values = read("since=2026-11-29T00:00%2B01:00").values

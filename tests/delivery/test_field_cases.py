@@ -54,7 +54,7 @@ CASES: dict[int, str | tuple[str, ...]] = {
         "purges_at_once_beside_inserts_fail_by_no_deadlock_and_take_everything_once",
     ),
     31: (
-        "a_moment_survives_the_round_trip_through_a_link",
+        "a_time_without_a_zone_is_one_of_the_readers_zone",
         "the_filter_bar_names_its_zone_and_its_values",
     ),
     32: "the_result_counts_are_those_of_the_preview",

@@ -8,15 +8,21 @@ from tests.support.field_cases import not_written
 CASES: dict[int, str | tuple[str, ...]] = {
     # identity
     1: "g01_posting_again_after_a_client_timeout_returns_the_saved_body",
-    2: "g02_a_provider_slower_than_our_timeout_is_called_once_and_keeps_the_hold",
-    4: "g04_ids_of_durable_steps_are_the_kernels_own_and_no_caller_can_invent_one",
+    2: (
+        "g02_a_provider_slower_than_our_timeout_is_called_once_and_keeps_the_hold",
+        "a_provider_that_does_not_answer_in_time_is_unknown_and_called_once",
+    ),
+    4: (
+        "g04_ids_of_durable_steps_are_the_kernels_own_and_no_caller_can_invent_one",
+        "from_the_saved_rows_alone_the_same_requests_follow_byte_for_byte",
+    ),
     5: "g05_the_same_id_with_reworded_content_is_a_conflict_and_keeps_the_first",
     7: "g07_a_worker_whose_admission_was_not_acknowledged_recognises_its_row_and_goes_on",
     8: "g08_a_settlement_without_acknowledgement_moves_the_balance_once",
     10: "g10_a_usage_write_that_failed_once_is_settled_by_the_retry_and_never_zero",
     11: "g11_after_a_restore_from_backup_only_the_ledger_row_decides",
     13: "g13_a_response_after_its_request_was_given_up_is_still_charged_and_the_overrun_flagged",
-    14: "g14_reading_a_result_five_times_charges_once",
+    14: ("g14_reading_a_result_five_times_charges_once", "reads_do_not_change_a_row"),
     16: "g16_one_operation_is_one_charge_however_many_layers_it_passes",
     17: "g17_two_operations_with_one_provider_id_are_two_rows_and_two_charges",
     19: "g19_a_trace_id_shared_by_three_operations_is_no_key",

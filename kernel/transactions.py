@@ -24,7 +24,7 @@ from django.db import transaction as django_transaction
 from django.db.models import Model
 
 from kernel.conf import conf
-from kernel.errors import CommitOutcomeUnknown, KernelError, RetryTransaction
+from kernel.errors import CommitOutcomeUnknown, KernelError, RetryTransaction, Unavailable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -193,3 +193,12 @@ def is_contention(error: BaseException) -> bool:
 def is_lost_connection(error: BaseException) -> bool:
     """Whether the server is away: the same call may work later, no row is to blame."""
     return isinstance(error, InterfaceError) or _error_code(error) in LOST_CONNECTION_CODES
+
+
+def concerns_all(error: BaseException) -> bool:
+    """Whether a pass must back off, for no single row is to blame (B5).
+
+    The database is away or busy, or something this installation lacks: a migration, a capability.
+    Rows that are tried one by one would all be called faulty for it.
+    """
+    return isinstance(error, Unavailable) or is_contention(error) or is_lost_connection(error)

@@ -32,13 +32,7 @@ from kernel.models import Approval, Continuation, Token
 from kernel.runtime.maintenance import PageReport
 from kernel.sql import insert_new_row_in_tx
 from kernel.states import APPROVAL, ApprovalState, Owed
-from kernel.transactions import (
-    is_contention,
-    is_lost_connection,
-    reading,
-    requires_transaction,
-    transaction,
-)
+from kernel.transactions import concerns_all, reading, requires_transaction, transaction
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +171,7 @@ def expire_page(*, cursor: tuple[datetime, str] | None = None, limit: int) -> Pa
         try:
             moved += expire(approval_id=approval_id)
         except Exception as error:
-            if _concerns_all(error):
+            if concerns_all(error):
                 raise
             failed += 1
             log.warning("approval %s cannot expire: %s", approval_id, type(error).__name__)
@@ -188,12 +182,6 @@ def expire_page(*, cursor: tuple[datetime, str] | None = None, limit: int) -> Pa
         failed=failed,
         cursor=late[-1] if len(late) == limit else None,
     )
-
-
-def _concerns_all(error: Exception) -> bool:
-    """The database is away or busy: the pass backs off; no single row is to blame (B5)."""
-    unknown = isinstance(error, CommitOutcomeUnknown)
-    return unknown or is_contention(error) or is_lost_connection(error)
 
 
 @transaction

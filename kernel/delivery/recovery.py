@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from django.db.models import Q
 
@@ -13,13 +12,14 @@ from kernel.delivery.sending import (
     Attempt,
     end_attempt_in_tx,
     end_child_in_tx,
+    is_fault_ours,
     missing_for_dead_letters,
 )
-from kernel.errors import CommitOutcomeUnknown, Unavailable
+from kernel.errors import Unavailable
 from kernel.models import Job, Notification
 from kernel.runtime.maintenance import PageReport
 from kernel.states import Delivery, JobState, NotificationState
-from kernel.transactions import is_contention, is_lost_connection, reading, transaction
+from kernel.transactions import concerns_all, reading, transaction
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def reclaim_page(*, cursor: Cursor | None = None, limit: int) -> PageReport:
         try:
             moved += act()
         except Exception as error:
-            if _concerns_all(error):
+            if concerns_all(error):
                 raise
             failed += 1
             log.warning("%s failed: %s", act, type(error).__name__)
@@ -70,11 +70,15 @@ def reclaim(*, notification_id: str) -> bool:
 
     The sender's token is taken away: if it still lives, what it records changes nothing.
     """
-    return _reclaim(notification_id=notification_id, missing=missing_for_dead_letters())
+    return _reclaim(
+        notification_id=notification_id,
+        is_ours=is_fault_ours(notification_id=notification_id),
+        missing=missing_for_dead_letters(),
+    )
 
 
 @transaction
-def _reclaim(*, notification_id: str, missing: str) -> bool:
+def _reclaim(*, notification_id: str, is_ours: bool, missing: str) -> bool:
     row = Notification.objects.select_for_update().filter(id=notification_id).first()
     if row is None or row.state != NotificationState.SENDING or row.lease_expires_at is None:
         return False
@@ -86,6 +90,7 @@ def _reclaim(*, notification_id: str, missing: str) -> bool:
         http_status=None,
         evidence=LOST_SENDER,
         started_at=row.updated_at,
+        is_ours=is_ours,
     )
     end_attempt_in_tx(row, attempt, missing=missing, fence_token="")
     return True
@@ -126,9 +131,3 @@ def _with_executors(*, after: Cursor | None, limit: int) -> list[tuple[datetime,
 def _ended(job_ids: list[str]) -> list[str]:
     rows = Job.objects.filter(id__in=job_ids, state__in=CHILD_ENDS)
     return list(rows.order_by("id").values_list("id", flat=True))
-
-
-def _concerns_all(error: Any) -> bool:
-    """The database is away or busy: the pass backs off; no single row is to blame (B5)."""
-    unknown = isinstance(error, CommitOutcomeUnknown)
-    return unknown or is_contention(error) or is_lost_connection(error)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Exists, Subquery
+
 from kernel import clock, outbox, schema, sql
 from kernel.conf import conf
 from kernel.delivery import dead_letters, schedule
@@ -23,6 +25,7 @@ from kernel.states import NOTIFICATION, Delivery, NotificationState
 from kernel.transactions import reading, requires_transaction, transaction
 
 OUTCOMES = frozenset({Delivery.DELIVERED, Delivery.REFUSED, Delivery.NOT_SENT, Delivery.UNKNOWN})
+SILENT = frozenset({Delivery.NOT_SENT, Delivery.UNKNOWN})  # the receiver has said nothing
 CIRCUIT_OPEN = "circuit_open"
 
 
@@ -60,14 +63,22 @@ def record_attempts(*, items: Sequence[Report]) -> list[Recorded | Exception]:
 
     One transaction for all. Evidence is cut to `evidence_bytes_max`, head and tail. After
     `notification_attempts_max` attempts a dead letter is written in the same transaction; it waits
-    while every destination is closed, for then the fault is ours, and while migration 0067 is
-    absent (H3). Repeating the call after a lost acknowledgement is fine. The outcome of an item is
-    LostRace `lost_lease` when another sender or the recovery has its message.
+    while the fault is ours (`is_fault_ours`), and while migration 0067 is absent (H3). Repeating
+    the call after a lost acknowledgement is fine. The outcome of an item is LostRace `lost_lease`
+    when another sender or the recovery has its message.
     """
     for item in items:
         if item.outcome not in OUTCOMES:
             raise ValueError(f"{item.outcome} is no outcome of an attempt")
-    return _record(items=items, missing=missing_for_dead_letters())
+    ours = frozenset(
+        item.claimed.id
+        for item in items
+        if item.claimed.number >= conf.notification_attempts_max
+        and item.outcome in SILENT
+        and item.http_status is None
+        and is_fault_ours(notification_id=item.claimed.id)
+    )
+    return _record(items=items, ours=ours, missing=missing_for_dead_letters())
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +93,20 @@ class Attempt:
     asked_seconds: float | None = None
     is_final: bool = False
     was_probe: bool = False
+    is_ours: bool = False  # the fault, as far as can be told
 
 
 @transaction
-def _record(*, items: Sequence[Report], missing: str) -> list[Recorded | Exception]:
-    return [_record_one_in_tx(item, missing=missing) for item in items]
+def _record(
+    *, items: Sequence[Report], ours: frozenset[str], missing: str
+) -> list[Recorded | Exception]:
+    return [
+        _record_one_in_tx(item, is_ours=item.claimed.id in ours, missing=missing) for item in items
+    ]
 
 
 @requires_transaction
-def _record_one_in_tx(item: Report, *, missing: str) -> Recorded | Exception:
+def _record_one_in_tx(item: Report, *, is_ours: bool, missing: str) -> Recorded | Exception:
     claimed = item.claimed
     found = sql.rows(Notification, {"id": claimed.id}, lock=sql.WAIT)
     if not found or found[0].fence_token != claimed.fence_token:
@@ -107,6 +123,7 @@ def _record_one_in_tx(item: Report, *, missing: str) -> Recorded | Exception:
         asked_seconds=item.retry_after_seconds,
         is_final=item.is_final,
         was_probe=claimed.is_probe,
+        is_ours=is_ours,
     )
     return end_attempt_in_tx(row, attempt, missing=missing, fence_token=claimed.fence_token)
 
@@ -132,7 +149,7 @@ def end_attempt_in_tx(
     values: dict[str, Any] = {"owner": "", "fence_token": fence_token, "lease_expires_at": None}
     if attempt.outcome == Delivery.DELIVERED:
         values |= {"state": NotificationState.DELIVERED, "finished_at": now}
-    elif _is_over(attempt) and not missing and not (closed and _all_are_closed()):
+    elif _is_over(attempt) and not missing and not (closed and attempt.is_ours):
         row.error_text = f"{CIRCUIT_OPEN}: {row.error_text}" if closed else row.error_text
         values |= {"state": NotificationState.DEAD, "finished_at": now}
     else:
@@ -231,10 +248,19 @@ def _count_failure_in_tx(row: Notification, *, was_probe: bool) -> bool:
 
 
 @reading
-def _all_are_closed() -> bool:
-    """Whether every destination fails at once: then it is our network, not their receivers."""
-    until = list(Destination.objects.filter(active=True).values_list("closed_until_at", flat=True))
-    return len(until) > 1 and None not in until
+def is_fault_ours(*, notification_id: str) -> bool:
+    """Whether other destinations fail as well and none has taken anything since its last attempt.
+
+    Then it is our network, not their receivers (F2). Idle destinations say nothing, and a single
+    one has nobody to be compared with; an executor comes to us.
+    """
+    tried = DeliveryAttempt.objects.filter(notification_id=notification_id).order_by("-number")
+    taken = Notification.objects.filter(
+        state=NotificationState.DELIVERED, updated_at__gt=Subquery(tried.values("ended_at")[:1])
+    ).exclude(channel=outbox.EXECUTOR)
+    own = Notification.objects.filter(id=notification_id).values("destination_id")
+    failing = Destination.objects.filter(active=True, failures__gt=0, closed_until_at__isnull=False)
+    return failing.filter(~Exists(taken)).exclude(id__in=own).exists()
 
 
 @requires_transaction

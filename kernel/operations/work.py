@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import F
 
@@ -23,7 +23,7 @@ from kernel import audit, clock, schema, sql
 from kernel.conf import conf
 from kernel.delivery import dead_letters, replay
 from kernel.delivery.admissions import QUEUED, REPLAYED, Replayed
-from kernel.errors import CommitOutcomeUnknown, Conflict, KernelError, LostRace, Unavailable
+from kernel.errors import Conflict, KernelError, LostRace, Unavailable
 from kernel.models import AuditRow, Operation, OperationItem
 from kernel.operations import exports
 from kernel.operations.freezing import UNOWNED, Tally, freeze_page
@@ -31,7 +31,7 @@ from kernel.operations.sets import ARCHIVE
 from kernel.runtime.maintenance import PageReport
 from kernel.state import RuntimeStateStore
 from kernel.states import OPERATION, OperationState
-from kernel.transactions import is_contention, is_lost_connection, reading, transaction
+from kernel.transactions import concerns_all, reading, transaction
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,14 @@ WORKED_OFF = (OperationState.PLANNING, OperationState.RUNNING)
 
 Item = tuple[int, str]  # (sequence, object id)
 Ended = tuple[str, str]  # (state, outcome text)
+
+
+class Waiting(NamedTuple):
+    """An operation to freeze or to work off."""
+
+    id: str
+    state: str
+    rate_per_second: int
 
 
 @dataclass(slots=True)
@@ -60,10 +68,14 @@ class Pace:
 
 @dataclass(slots=True)
 class Operations:
-    """The pages of the pass `operations` of one kernel; `owner` names it in the rows."""
+    """The pages of the pass `operations` of one kernel; `owner` names it in the rows.
+
+    `only`: the id of the one operation it works on, '' for whichever waits.
+    """
 
     owner: str
     store: RuntimeStateStore
+    only: str = ""
     paces: dict[str, Pace] = field(default_factory=dict)
     tallies: dict[str, Tally] = field(default_factory=dict)
     holds: set[str] = field(default_factory=set)
@@ -84,13 +96,15 @@ class Operations:
             schema.require(schema.DELIVERY)
         except Unavailable:
             return PageReport()
-        for operation_id, state in [] if self._stopped else _waiting():
-            count = self._may_take(operation_id) if state == OperationState.RUNNING else limit
-            row = _claim(operation_id=operation_id, owner=self.owner) if count else None
-            if row is None or row.state != state:
+        waiting = [] if self._stopped else _waiting(only=self.only)
+        self._forget_others({one.id for one in waiting})
+        for one in waiting:
+            count = self._may_take(one) if one.state == OperationState.RUNNING else limit
+            row = _claim(operation_id=one.id, owner=self.owner) if count else None
+            if row is None or row.state != one.state:
                 continue
-            self.holds.add(operation_id)
-            if state == OperationState.PLANNING:
+            self.holds.add(row.id)
+            if row.state == OperationState.PLANNING:
                 return self._freeze(row)
             return self._work(row, limit=min(count, limit))
         return PageReport()
@@ -102,11 +116,16 @@ class Operations:
         self.holds.clear()
         _release(owner=self.owner)
 
-    def _may_take(self, operation_id: str) -> int:
-        row_rate = _rate(operation_id=operation_id)
+    def _may_take(self, one: Waiting) -> int:
         now = clock.monotonic()
-        pace = self.paces.setdefault(operation_id, Pace(float(row_rate), now))
-        return pace.refill(rate=row_rate, now=now)
+        pace = self.paces.setdefault(one.id, Pace(float(one.rate_per_second), now))
+        return pace.refill(rate=one.rate_per_second, now=now)
+
+    def _forget_others(self, waiting: set[str]) -> None:
+        """Drop what is known of operations that have ended meanwhile, or were stopped."""
+        for known in (self.paces, self.tallies):
+            for gone in known.keys() - waiting:
+                del known[gone]
 
     def _freeze(self, row: Operation) -> PageReport:
         """Some more items of a set. They are counted by the operation, not by the report."""
@@ -175,7 +194,7 @@ def act_on(row: Operation, items: Sequence[Item], *, store: RuntimeStateStore) -
     try:
         return _act_on_all(row, items, store)
     except Exception as error:
-        if _concerns_all(error):
+        if concerns_all(error):
             raise
         log.warning("operation %s goes on one by one: %s", row.id, type(error).__name__)
     ended: dict[int, Ended] = {}
@@ -183,7 +202,7 @@ def act_on(row: Operation, items: Sequence[Item], *, store: RuntimeStateStore) -
         try:
             ended |= _act_on_all(row, [item], store)
         except Exception as error:
-            if _concerns_all(error):
+            if concerns_all(error):
                 raise
             ended[item[0]] = (FAILED, f"defect: {type(error).__name__}")
     return ended
@@ -242,28 +261,18 @@ def _done_before(*, operation_id: str, ids: Sequence[str], action: str) -> set[s
     return {subjects[subject] for subject in rows.values_list("subject", flat=True)}
 
 
-def _concerns_all(error: Exception) -> bool:
-    """The database is away or busy: no single item is to blame."""
-    known = isinstance(error, CommitOutcomeUnknown | Unavailable)
-    return known or is_contention(error) or is_lost_connection(error)
-
-
 # --- rows -----------------------------------------------------------------------------------------
 
 
 @reading
-def _waiting() -> list[tuple[str, str]]:
-    """(id, state) of those to freeze or to work off, the one that waited longest first."""
-    found: list[tuple[Any, str, str]] = []
+def _waiting(*, only: str) -> list[Waiting]:
+    """Those to freeze or to work off, the one that waited longest first."""
+    found: list[tuple[Any, ...]] = []
     for state in WORKED_OFF:
-        rows = Operation.objects.filter(state=state).order_by("updated_at", "id")
-        found += rows.values_list("updated_at", "id", "state")[:50]
-    return [(row_id, state) for _, row_id, state in sorted(found)]
-
-
-@reading
-def _rate(*, operation_id: str) -> int:
-    return Operation.objects.values_list("rate_per_second", flat=True).get(id=operation_id)
+        rows = Operation.objects.filter(state=state, **({"id": only} if only else {}))
+        columns = ("updated_at", "id", "state", "rate_per_second")
+        found += rows.order_by("updated_at", "id").values_list(*columns)[:50]
+    return [Waiting(*rest) for _, *rest in sorted(found)]
 
 
 @reading

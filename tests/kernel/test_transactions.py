@@ -11,9 +11,15 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from kernel import clock
 from kernel.conf import override
-from kernel.errors import CommitOutcomeUnknown, KernelError, RetryTransaction
+from kernel.errors import (
+    CommitOutcomeUnknown,
+    Conflict,
+    KernelError,
+    RetryTransaction,
+    Unavailable,
+)
 from kernel.models import PassStatus
-from kernel.transactions import reading, requires_transaction, transaction
+from kernel.transactions import concerns_all, reading, requires_transaction, transaction
 
 
 def insert(name: str) -> None:
@@ -244,3 +250,15 @@ def test_every_session_has_the_settings_the_verbs_rely_on(server_db: None) -> No
     assert (zone, lock_wait, charset, autocommit) == ("+00:00", 5, "utf8mb4", 1)
     assert "STRICT_TRANS_TABLES" in mode
     assert levels == {"READ-COMMITTED"}
+
+
+def test_what_the_installation_lacks_is_no_rows_fault() -> None:
+    away = [
+        OperationalError(2013, "lost"),
+        OperationalError(1213, "deadlock"),
+        RetryTransaction("met"),
+    ]
+    lacking = [CommitOutcomeUnknown("lost"), Unavailable("no such capability")]
+    assert [concerns_all(error) for error in away + lacking] == [True] * 5
+    own = [ValueError("x"), OperationalError(1366, "wrong text"), Conflict("changed")]
+    assert [concerns_all(error) for error in own] == [False] * 3

@@ -12,7 +12,7 @@ from kernel.models import DeadLetter, Operation
 from kernel.operations import Operations
 from tests.delivery.letters import ANN, dead, dead_child, replays_of, reread
 from tests.management.running import done, last_act, run, start
-from tests.operations.place import PRINT, many, planned, queued, work_off, worker
+from tests.operations.place import PRINT, many, planned, queued, running, work_off, worker
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.usefixtures("kernel_db")
@@ -85,6 +85,15 @@ def test_ctrl_c_leaves_the_set_running_and_the_product_goes_on() -> None:
     assert (row.state, row.owner, row.done_count) == ("running", "", 10)
     work_off(worker())
     assert queued() == 50 and Operation.objects.get().interruptions == 0
+
+
+def test_the_command_works_on_its_own_set_only() -> None:
+    many(3)
+    many(3, fingerprint="e" * 32)
+    other = running(fingerprint="e" * 32)
+    assert "3 queued" in done("dlq_replay", "--fingerprint", PRINT, *WHY, "--yes").out
+    found = Operation.objects.get(id=other.id)
+    assert (found.state, found.owner, found.done_count) == ("running", "", 0)
 
 
 def test_a_signal_ends_the_command_and_loses_nothing(tmp_path: Path) -> None:

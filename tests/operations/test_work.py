@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -232,6 +233,47 @@ def test_two_operations_take_turns() -> None:
     for _ in range(4):
         one.page(limit=10)
     assert (counts_of(first), counts_of(second)) == ((20, 0, 0), (20, 0, 0))
+
+
+def test_who_works_on_one_operation_touches_no_other() -> None:
+    many(5)
+    many(5, fingerprint="e" * 32)
+    first, second = running(fingerprint=PRINT), running(fingerprint="e" * 32)
+    one = operations.Operations(owner="cmd_a", store=STORE, only=second.id)
+    work_off(one)
+    assert (counts_of(first), counts_of(second)) == ((0, 0, 0), (5, 0, 0))
+    assert reread(first).owner == ""
+
+
+def test_what_another_process_has_finished_is_forgotten(
+    django_assert_max_num_queries: Any,
+) -> None:
+    many(20)
+    with chunks_of(2):
+        row = planned()
+        one = worker()
+        one.page(limit=10)
+        assert list(one.tallies) == [row.id]
+        work_off(one)
+    operations.apply(operation_id=row.id, actor=ANN, seen_digest=reread(row).digest)
+    one.page(limit=10)
+    assert list(one.paces) == [row.id]
+    let_lease_end(row)
+    work_off(worker("krn_b"))
+    with django_assert_max_num_queries(2):
+        one.page(limit=10)
+    assert (one.paces, one.tallies) == ({}, {})
+
+
+def test_a_look_asks_once_however_many_wait(django_assert_max_num_queries: Any) -> None:
+    many(60)
+    for _ in range(3):
+        running(rate=1, fingerprint=PRINT)
+    one = worker()
+    with mock.patch("kernel.operations.work.clock.monotonic", return_value=100.0):
+        work_off(one)
+        with django_assert_max_num_queries(2):
+            assert not one.page(limit=10).has_more
 
 
 def test_a_bulk_archive_takes_its_set_out_of_the_open_ones() -> None:

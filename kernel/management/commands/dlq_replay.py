@@ -95,7 +95,7 @@ class Command(KernelCommand):
 
     def _freeze(self, row: Operation) -> Operation:
         """Freeze a large set here, or wait for who does. Ctrl-C leaves it to the product."""
-        worker = Operations(owner=new_id("cmd"), store=DatabaseStore())
+        worker = Operations(owner=new_id("cmd"), store=DatabaseStore(), only=row.id)
         with _interrupts() as interrupts:
             while row.state == OperationState.PLANNING and not interrupts:
                 if not worker.page(limit=conf.operation_page_rows).has_more:
@@ -158,7 +158,7 @@ class Command(KernelCommand):
 
     def _work_off(self, row: Operation, *, quiet: bool) -> Operation:
         """Work the set off here, or watch who does. Ctrl-C ends after the page under way."""
-        worker = Operations(owner=new_id("cmd"), store=DatabaseStore())
+        worker = Operations(owner=new_id("cmd"), store=DatabaseStore(), only=row.id)
         is_live = self.stdout.isatty() and not quiet
         with _interrupts() as interrupts:
             while row.state in (OperationState.RUNNING, OperationState.PAUSED) and not interrupts:

@@ -75,6 +75,7 @@ SETTINGS: dict[str, Setting] = {
     "job_input_bytes_max": Setting(MIB, KIB, 10 * MIB, "the input of one job"),
     "job_result_bytes_max": Setting(MIB, KIB, 10 * MIB, "the result of one job"),
     "job_retry_seconds": Setting(5, 1, 3600, "a paused or rate-limited job is tried again then"),
+    "job_retry_max_seconds": Setting(3600, 1, 86400, "longest wait of a job that cannot go on"),
     "job_file_outdated_count_max": Setting(10_000, 1, 10**8, "records; then a file is rewritten"),
     "step_calls_count_max": Setting(32, 1, 1000, "tool calls of one model step"),
     "tool_tries_max": Setting(5, 1, 100, "dispatches of one call that provably sent nothing"),

@@ -173,7 +173,7 @@ class Worker:
             log.warning("job %s is released: %s", job.id, type(error).__name__)
             await self._give_up(
                 job,
-                retry_seconds=conf.job_retry_seconds * RETRY_GROWTH ** max(job.attempts - 1, 0),
+                retry_seconds=retry_seconds(attempts=job.attempts),
                 interrupted=self._why(error),
             )
         except Exception as error:
@@ -247,6 +247,12 @@ class Worker:
             for fence in fences:
                 if fence.job_id not in held and (run := self._running.get(fence)):
                     run.lost = True
+
+
+def retry_seconds(*, attempts: int) -> float:
+    """How long a job rests whose run could not go on, after this many attempts."""
+    longest: float = conf.job_retry_max_seconds
+    return min(conf.job_retry_seconds * RETRY_GROWTH ** max(attempts - 1, 0), longest)
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:

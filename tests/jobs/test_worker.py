@@ -3,14 +3,16 @@
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import OperationalError
 
-from kernel import schema
+from kernel import clock, schema
 from kernel.conf import override
 from kernel.errors import Unavailable
+from kernel.jobs.worker import retry_seconds
 from kernel.models import Job
 from kernel.state import database as store
 from tests.support.agent import (
@@ -193,3 +195,10 @@ async def test_the_kernels_own_verb_wakes_the_worker(shop: ProviderProcess) -> N
             row = await ended(kernel, job.id)
     assert created
     assert json.loads(row.result_text) == {"content": "Done.", "steps": 1}
+
+
+def test_a_run_that_cannot_go_on_rests_longer_each_time_and_never_for_ever() -> None:
+    with override(job_retry_seconds=5, job_retry_max_seconds=600):
+        waits = [retry_seconds(attempts=number) for number in range(1, 101)]
+    assert waits[:4] == [5, 30, 180, 600] and set(waits[3:]) == {600}
+    assert clock.now() + timedelta(seconds=waits[-1])

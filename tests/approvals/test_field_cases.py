@@ -87,7 +87,13 @@ CASES: dict[int, str | tuple[str, ...]] = {
         "an_argument_of_200_kilobytes_is_kept_whole",
         "a_long_argument_is_whole_before_the_button_that_approves",
     ),
-    67: ("a_hidden_code_point_is_named", "invisible_characters_are_left_alone_in_bytes_and_hash"),
+    67: (
+        "a_hidden_code_point_is_named",
+        "what_hides_in_a_text_is_named_in_the_mail",
+        "a_chat_message_arrives_and_what_does_not_arrive_says_what_it_proves",
+        "shown_values_hold_no_invisible_characters",
+        "invisible_characters_are_left_alone_in_bytes_and_hash",
+    ),
     68: (
         "secrets_are_masked_and_still_told_apart",
         "secrets_in_arguments_are_masked_wherever_they_are_shown",

@@ -79,7 +79,7 @@ CASES: dict[int, str | tuple[str, ...]] = {
     44: "close_waits_for_what_has_begun_and_leaves_the_rest_in_the_table",
     46: "a_signal_in_the_first_second_is_a_clean_exit",
     47: (
-        "all_steps_of_a_close_share_one_deadline",
+        "a_close_ends_in_time_loses_nothing_and_can_be_called_again",
         "a_close_that_runs_out_of_time_names_what_is_left_and_can_be_repeated",
     ),
     49: "leases_are_renewed_until_the_last_job_of_a_closing_kernel_has_ended",
@@ -145,7 +145,7 @@ CASES: dict[int, str | tuple[str, ...]] = {
     86: "a_200_is_delivered_whatever_becomes_of_its_body",
     88: ("a_200_is_delivered_whatever_becomes_of_its_body", "a_bomb_costs_no_more_than_its_budget"),
     89: (
-        "the_body_is_read_only_as_far_as_it_is_kept",
+        "a_200_is_delivered_whatever_becomes_of_its_body",
         "an_endless_body_costs_no_more_than_its_budget",
     ),
     91: (

@@ -91,7 +91,13 @@ CASES: dict[int, str | tuple[str, ...]] = {
     70: "the_counters_of_two_processes_only_grow_and_add_up",
     71: "a_command_exports_nothing_and_leaves_nothing_behind",
     # text, addresses, effects
-    73: ("a_hidden_code_point_is_named", "hostile_text_is_harmless_in_every_tag"),
+    73: (
+        "a_hidden_code_point_is_named",
+        "what_hides_in_a_text_is_named_in_the_mail",
+        "a_chat_message_arrives_and_what_does_not_arrive_says_what_it_proves",
+        "shown_values_hold_no_invisible_characters",
+        "hostile_text_is_harmless_in_every_tag",
+    ),
     74: "a_name_is_resolved_once_and_that_address_is_dialled",
     76: (
         "killed_after_the_answer_and_before_the_record_the_second_arrival_is_shown",

@@ -14,20 +14,14 @@ from typing import NamedTuple
 from django.db.models import Q
 
 from kernel import clock
-from kernel.errors import CommitOutcomeUnknown, LostRace
+from kernel.errors import LostRace
 from kernel.ids import new_id
 from kernel.models import LedgerRow, Request
 from kernel.money import MULTIPLIER_ONE
 from kernel.runtime.maintenance import PageReport
 from kernel.sql import execute_in_tx, insert_rows_in_tx
 from kernel.states import Billing
-from kernel.transactions import (
-    is_contention,
-    is_lost_connection,
-    reading,
-    requires_transaction,
-    transaction,
-)
+from kernel.transactions import concerns_all, reading, requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.catalog import price_for_request_in_tx
 from kernel.usage.metering import Metering
@@ -112,7 +106,7 @@ def settlement_page(*, cursor: tuple[datetime, str] | None, limit: int) -> PageR
     try:
         outcomes = settle(items=ids) if ids else []
     except Exception as error:
-        if _is_database_away(error):
+        if concerns_all(error):
             raise
         outcomes = _settle_one_by_one(ids)
     found = [outcome for outcome in outcomes if isinstance(outcome, Settled)]
@@ -133,7 +127,7 @@ def _settle_one_by_one(ids: Sequence[str]) -> list[Settled | Exception]:
         try:
             outcomes += settle(items=[request_id])
         except Exception as error:
-            if _is_database_away(error):
+            if concerns_all(error):
                 raise
             log.warning("request %s cannot be settled: %s", request_id, type(error).__name__)
             outcomes.append(_set_aside(request_id=request_id))
@@ -272,10 +266,3 @@ def _page_ids(cursor: tuple[datetime, str] | None, limit: int) -> list[tuple[dat
         # This form of the keyset uses the index on MariaDB; a row tuple would scan all of it.
         rows = rows.filter(updated_at__gte=at).filter(Q(updated_at__gt=at) | Q(id__gt=request_id))
     return list(rows.order_by("updated_at", "id").values_list("updated_at", "id")[:limit])
-
-
-def _is_database_away(error: Exception) -> bool:
-    """Concerns the whole pass and backs it off; any other error is one row's and is isolated."""
-    return (
-        isinstance(error, CommitOutcomeUnknown) or is_lost_connection(error) or is_contention(error)
-    )

@@ -74,15 +74,17 @@ def wants_demo(environ: Mapping[str, str]) -> bool:
 
 
 def ports(environ: Mapping[str, str]) -> list[int]:
-    """Where the demo provider may listen, in this order; the last, 0, is any free port.
+    """Where the demo provider may listen, in this order; 0 is any free port. InvalidInput.
 
-    BAILING_DEMO_PORT, or else the port it had last: another one would be a new version of its
-    service and its tool, at every start at which the usual port is taken. InvalidInput.
+    BAILING_DEMO_PORT and then the port it had last; where it is not set that one first: another one
+    would be a new version of its service and its tool, at every start while the usual one is taken.
     """
     is_set = bool(environ.get("BAILING_DEMO_PORT"))
     chosen = round(number(environ, "BAILING_DEMO_PORT", default=PORT, most=65_535))
-    first, then = ([chosen], []) if is_set and chosen else ([], [] if is_set else [chosen])
-    return list(dict.fromkeys([*first, *_last_port(), *then, 0]))
+    if not chosen:
+        return [0]
+    wanted = [chosen, *_last_port()] if is_set else [*_last_port(), chosen]
+    return list(dict.fromkeys([*wanted, 0]))
 
 
 def _last_port() -> list[int]:

@@ -7,11 +7,12 @@ replays (never a second admission), dead letters with their replay identity, app
 (who allowed what), the ledger and the audit. A purged input leaves its sha256: a repeat is still
 told from another job. docs/retention.md says it all.
 
-Each page is one transaction; it walks an index of what is not purged yet, oldest first.
+A page walks an index of what is not purged yet, oldest first. Its transactions are short and hold
+no content: what leaves a digest is read and hashed before. A killed page goes on where it stopped.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -39,6 +40,8 @@ from kernel.transactions import reading, requires_transaction, transaction
 from kernel.usage.recovery import purge_bodies
 
 Position = tuple[datetime, str]
+Row = tuple[datetime, str, str]  # when it ended, its id, its state
+CONTENTS_AT_ONCE = 8  # contents that are in memory, or emptied by one transaction
 EXPORT_ENDS = (OperationState.DONE, OperationState.CANCELLED)
 
 
@@ -75,7 +78,6 @@ def is_available() -> bool:
     return True
 
 
-@transaction
 def purge_jobs(*, cursor: Position | None = None, limit: int) -> PageReport:
     """Empty input and result of jobs that ended `job_retention_days` ago; settled = jobs.
 
@@ -84,17 +86,10 @@ def purge_jobs(*, cursor: Position | None = None, limit: int) -> PageReport:
     """
     rows = JobPurge.objects.filter(purged_at=None)
     page = _older(rows, "finished_at", conf.job_retention_days, cursor, limit)
-    kept = _children_to_replay_in_tx(
-        [row_id for _, row_id, state in page if state != JobState.DONE]
-    )
-    now, purged = clock.db_now(), 0
-    for _, job_id, state in page:
-        if job_id in kept:
-            continue
-        text = JobPurge.objects.values_list("input_text", flat=True).get(id=job_id)
-        purged += JobPurge.objects.filter(id=job_id, state=state, purged_at=None).update(
-            input_text="", result_text="", input_sha256=sha256_of(text), purged_at=now
-        )
+    purged = 0
+    for part in _parts(page):
+        digests = _digests(JobPurge, "input_text", part)
+        purged += _empty_jobs(ended=part, digests=digests)
     return _report(page, purged, limit)
 
 
@@ -118,23 +113,17 @@ def purge_attempts(*, cursor: Position | None = None, limit: int) -> PageReport:
     return _report(page, len(doomed), limit)
 
 
-@transaction
 def purge_dead_letters(*, cursor: Position | None = None, limit: int) -> PageReport:
     """Empty the content of dead letters resolved `dead_letter_retention_days` ago.
 
     Archived ones may be restored and replayed, so they stay whole.
     """
-    resolved = DeadLetterState.RESOLVED
     rows = DeadLetterPurge.objects.filter(purged_at=None)
     page = _older(rows, "resolved_at", conf.dead_letter_retention_days, cursor, limit)
-    now, purged = clock.db_now(), 0
-    for _, row_id, state in page:
-        if state != resolved:
-            continue
-        content = DeadLetterPurge.objects.values_list("content", flat=True).get(id=row_id)
-        purged += DeadLetterPurge.objects.filter(id=row_id, state=resolved, purged_at=None).update(
-            content=b"", content_sha256=hashlib.sha256(bytes(content)).hexdigest(), purged_at=now
-        )
+    purged = 0
+    for part in _parts([one for one in page if one[2] == DeadLetterState.RESOLVED]):
+        digests = _digests(DeadLetterPurge, "content", part)
+        purged += _empty_letters(resolved=part, digests=digests)
     return _report(page, purged, limit)
 
 
@@ -184,14 +173,56 @@ def statuses() -> dict[str, RetentionStatus]:
     return {row.kind: row for row in RetentionStatus.objects.all()}
 
 
-def sha256_of(text: str) -> str:
-    """The digest that a purged input leaves."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+def sha256_of(content: str | bytes | memoryview) -> str:
+    """The digest that a purged content leaves."""
+    raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    return hashlib.sha256(raw).hexdigest()
 
 
+def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """The rows in parts of CONTENTS_AT_ONCE."""
+    for start in range(0, len(rows), CONTENTS_AT_ONCE):
+        yield rows[start : start + CONTENTS_AT_ONCE]
+
+
+@reading
+def _digests(model: Any, column: str, rows: Sequence[Row]) -> dict[str, str]:
+    """The sha256 of each row's content, by id; read and hashed before anything is locked."""
+    found = model.objects.filter(id__in=[row_id for _, row_id, _ in rows])
+    return {row_id: sha256_of(content) for row_id, content in found.values_list("id", column)}
+
+
+@transaction
+def _empty_jobs(*, ended: Sequence[Row], digests: Mapping[str, str]) -> int:
+    """Compare-and-set on state and end: a job that ran again meanwhile is left alone."""
+    failed = [job_id for _, job_id, state in ended if state != JobState.DONE]
+    kept = _children_to_replay_in_tx(failed)
+    now = clock.db_now()
+    return sum(
+        JobPurge.objects.filter(id=job_id, state=state, finished_at=at, purged_at=None).update(
+            input_text="", result_text="", input_sha256=digests[job_id], purged_at=now
+        )
+        for at, job_id, state in ended
+        if job_id in digests and job_id not in kept
+    )
+
+
+@transaction
+def _empty_letters(*, resolved: Sequence[Row], digests: Mapping[str, str]) -> int:
+    now = clock.db_now()
+    return sum(
+        DeadLetterPurge.objects.filter(id=row_id, state=state, purged_at=None).update(
+            content=b"", content_sha256=digests[row_id], purged_at=now
+        )
+        for _, row_id, state in resolved
+        if row_id in digests
+    )
+
+
+@reading
 def _older(
     rows: "QuerySet[Any]", column: str, days: int, cursor: Position | None, limit: int
-) -> list[tuple[datetime, str, str]]:
+) -> list[Row]:
     """(time, id, state) of what ended so long ago, oldest first, after the cursor."""
     rows = rows.filter(**{f"{column}__lt": clock.db_now() - timedelta(days=days)})
     if cursor is not None:
@@ -201,7 +232,7 @@ def _older(
     return list(rows.order_by(column, "id").values_list(column, "id", "state")[:limit])
 
 
-def _report(page: Sequence[tuple[datetime, str, str]], purged: int, limit: int) -> PageReport:
+def _report(page: Sequence[Row], purged: int, limit: int) -> PageReport:
     more = page[-1][:2] if len(page) == limit else None
     return PageReport(scanned=len(page), settled=purged, cursor=more)
 

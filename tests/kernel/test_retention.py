@@ -90,6 +90,41 @@ def test_an_ended_job_loses_input_and_result_and_keeps_its_identity(at_once: Non
     assert purged(retention.purge_jobs) == 0
 
 
+def test_contents_are_hashed_outside_and_emptied_by_short_transactions(at_once: None) -> None:
+    ended = 2 * retention.CONTENTS_AT_ONCE + 1
+    for number in range(ended):
+        submitted(STORE, number)
+        STORE.finish(fence=claimed(STORE).fence, state="done")
+    reads: list[bool] = []
+    updates: list[str] = []
+
+    def listen(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith("SELECT") and "input_text" in sql:
+            reads.append(connection.in_atomic_block)
+        if sql.startswith("UPDATE") and "input_sha256" in sql:
+            updates.append(sql)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(listen):
+        assert retention.purge_jobs(limit=50).settled == ended
+    assert reads == [False] * 3, "one read per part, none under a lock"
+    assert len(updates) == ended
+    row = JobPurge.objects.first()
+    assert row is not None and row.input_sha256 == retention.sha256_of(new_job().input_text)
+
+
+def test_a_job_that_ended_again_meanwhile_keeps_its_input(at_once: None) -> None:
+    job = submitted(STORE)
+    STORE.finish(fence=claimed(STORE).fence, state="done")
+    first_end = Job.objects.get(id=job.id).finished_at
+    part = [(first_end - timedelta(seconds=1), job.id, "done")]
+    assert retention._empty_jobs(ended=part, digests={job.id: "0" * 64}) == 0
+    assert Job.objects.get(id=job.id).input_text == job.input_text
+    part = [(first_end, job.id, "done")]
+    assert retention._empty_jobs(ended=part, digests={job.id: "0" * 64}) == 1
+    assert retention._empty_jobs(ended=part, digests={job.id: "0" * 64}) == 0
+
+
 def test_what_is_younger_than_its_retention_stays(world: dict[str, str]) -> None:
     assert purge_all() == dict.fromkeys(purge_all(), 0)
     old = clock.db_now() - timedelta(days=89, hours=23)

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from dataclasses import asdict, replace
 
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError
 
 from kernel import clock
 from kernel.conf import conf
@@ -19,21 +19,19 @@ from kernel.delivery.channels import Channels
 from kernel.delivery.claims import Claimed, claim
 from kernel.delivery.ends import End
 from kernel.delivery.sending import Recorded, Report, record_attempts
-from kernel.errors import CommitOutcomeUnknown, LostRace, RetryTransaction, Unavailable
-from kernel.runtime import Background, Database, Writer
+from kernel.errors import CommitOutcomeUnknown, LostRace
+from kernel.runtime import FAILURES, Background, Database, Looker, Writer
 from kernel.states import Delivery
 from kernel.transactions import is_contention, is_lost_connection
 
 log = logging.getLogger(__name__)
 
-FAILURES = (DatabaseError, InterfaceError, Unavailable, RetryTransaction)
-WAIT_SECONDS_MAX = 60.0
 RECORD_WAIT_SECONDS_MAX = 5.0
 LEASE_MARGIN_SECONDS = 2.0  # between an attempt's end and its lease's: for recording it
 KIND_OF_WORK = frozenset({"callback", "delivery", "approval_webhook", "alert"})
 
 
-class Dispatcher:
+class Dispatcher(Looker):
     """Sends the notifications of one kernel: at most `notification_page_rows` at once, besides
     `notification_slow_count_max` that are slow.
 
@@ -42,9 +40,12 @@ class Dispatcher:
     notification's kind: the kernel's drain waits for them.
     """
 
+    last_look = True
+
     def __init__(
         self, *, database: Database, background: Background, channels: Channels, owner: str
     ):
+        super().__init__()
         self.owner = owner
         self._database, self._background, self._channels = database, background, channels
         self._running: Counter[str] = Counter()
@@ -56,83 +57,24 @@ class Dispatcher:
             confirm=record_attempts,
             key=lambda item: (item.claimed.destination_id, item.claimed.id),
         )
-        self._stopping = False
-        self._wake = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
 
     @property
     def running(self) -> int:
         """Attempts under way."""
         return self._running.total()
 
-    @property
-    def is_started(self) -> bool:
-        """Whether it claims notifications now."""
-        return self._looking is not None and not self._stopping
-
-    def start(self) -> None:
-        """Begin to claim. Once per dispatcher."""
-        if self._looking is None and not self._stopping:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
-
-    def wake(self) -> None:
-        """Say that there may be something due: the next look is now. Carries no truth."""
-        self._wake.set()
-
-    def stop_claiming(self) -> None:
-        """Take one last look, then claim nothing more (G3)."""
-        self._stopping = True
-        self._wake.set()
-
-    async def stopped(self, deadline: float) -> bool:
-        """Wait until no claim is on its way, or until `deadline` (loop time)."""
-        if self._looking is None:
-            return True
-        left = deadline - asyncio.get_running_loop().time()
-        await asyncio.wait([self._looking], timeout=max(left, 0.0))
-        return self._looking.done()
-
     async def stop(self) -> None:
         """Stop claiming and let the mail threads go. After the drain."""
-        self.stop_claiming()
-        if self._looking is not None:
-            await asyncio.wait([self._looking])
+        await super().stop()
         self._channels.mailer.close()
 
     # --- claiming ---------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
-        wait = 0.0
-        is_last = False
-        while not is_last:
-            is_last = self._stopping
-            self._wake.clear()
-            try:
-                await self._claim()
-                wait = 0.0
-            except FAILURES as error:
-                wait = min(max(wait * 2, conf.notification_poll_seconds), WAIT_SECONDS_MAX)
-                log.warning("nothing was claimed: %s; next look in %.1f s", error, wait)
-            except Exception:
-                wait = WAIT_SECONDS_MAX
-                log.exception("claiming has a defect; next look in %.0f s", wait)
-            if not is_last:
-                await self._pause(wait)
-
-    async def _pause(self, seconds: float) -> None:
-        """Until the next look. After a failure only closing shortens the wait, no wake-up does."""
-        loop = asyncio.get_running_loop()
-        usual = conf.notification_poll_seconds
+    def _pace_seconds(self) -> float:
+        pace: float = conf.notification_poll_seconds
         if self._free() < 1:  # by then some of them are slow
-            usual = min(usual, conf.notification_slow_seconds)
-        until = loop.time() + (seconds or usual)
-        while not self._stopping and (left := until - loop.time()) > 0:
-            waiting = asyncio.ensure_future(self._wake.wait())
-            await asyncio.wait([waiting], timeout=left)
-            waiting.cancel()
-            if not seconds and self._wake.is_set():
-                return
-            self._wake.clear()
+            pace = min(pace, conf.notification_slow_seconds)
+        return pace
 
     def _free(self) -> int:
         """How many may be claimed now: those of a page, less what is under way and not slow."""

@@ -7,20 +7,12 @@ Messages only wake it: what is to be done it reads from the state store, at leas
 import asyncio
 import logging
 
-from django.db import DatabaseError, InterfaceError
-
 from kernel.conf import conf
-from kernel.errors import (
-    CommitOutcomeUnknown,
-    KernelError,
-    LostRace,
-    RetryTransaction,
-    Unavailable,
-)
+from kernel.errors import CommitOutcomeUnknown, KernelError, LostRace, Unavailable
 from kernel.http import Door
 from kernel.jobs.agent import Run
 from kernel.jobs.claims import Parts
-from kernel.runtime import Background, Database
+from kernel.runtime import FAILURES, Background, Database, Looker
 from kernel.state import Fence, JobRecord, RuntimeStateStore
 from kernel.states import JobState
 from kernel.usage.gateway import Gateway
@@ -28,12 +20,10 @@ from kernel.usage.gateway import Gateway
 log = logging.getLogger(__name__)
 
 TARGET = "agent"
-FAILURES = (DatabaseError, InterfaceError, Unavailable, RetryTransaction)
-WAIT_SECONDS_MAX = 60.0
 RETRY_GROWTH = 6  # 5 s, 30 s: what is away for a moment is back before a job is parked
 
 
-class Worker:
+class Worker(Looker):
     """Runs the agent jobs of one kernel, at most `job_count_max` at once.
 
     `owner` names it in leases. `start()` begins to claim; `stop_claiming()` ends that at once,
@@ -51,6 +41,7 @@ class Worker:
         store: RuntimeStateStore,
         owner: str,
     ):
+        super().__init__()
         self.owner = owner
         self._database, self._background, self._store = database, background, store
         self._parts = Parts(
@@ -61,9 +52,6 @@ class Worker:
             is_closing=lambda: self._stopping,
         )
         self._running: dict[Fence, Run] = {}
-        self._stopping = False
-        self._wake = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
 
     @property
@@ -71,69 +59,18 @@ class Worker:
         """Jobs that this worker runs now."""
         return len(self._running)
 
-    @property
-    def is_started(self) -> bool:
-        """Whether it claims jobs now."""
-        return self._looking is not None and not self._stopping
-
-    def start(self) -> None:
-        """Begin to claim. Once per worker."""
-        if self._looking is None and not self._stopping:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
-
-    def wake(self) -> None:
-        """Say that there may be work: the next look is now. Carries no truth; never waits."""
-        self._wake.set()
-
-    def stop_claiming(self) -> None:
-        """Claim nothing more; running jobs release themselves between two steps (G3)."""
-        self._stopping = True
-        self._wake.set()
-
-    async def stopped(self, deadline: float) -> bool:
-        """Wait until no claim is on its way, or until `deadline` (loop time)."""
-        if self._looking is None:
-            return True
-        left = deadline - asyncio.get_running_loop().time()
-        await asyncio.wait([self._looking], timeout=max(left, 0.0))
-        return self._looking.done()
-
     async def stop(self) -> None:
         """Stop claiming, and end the heartbeats when no job is left. After the drain."""
-        self.stop_claiming()
-        if self._looking is not None:
-            await asyncio.wait([self._looking])
+        await super().stop()
         if self._beating is not None and not self._running:
             self._beating.cancel()
             await asyncio.wait([self._beating])
 
     # --- claiming -----------------------------------------------------------------------------
 
-    async def _look(self) -> None:
-        wait = 0.0
-        while not self._stopping:
-            self._wake.clear()
-            try:
-                await self._claim()
-                wait = 0.0
-            except FAILURES as error:
-                wait = min(max(wait * 2, conf.job_poll_seconds), WAIT_SECONDS_MAX)
-                log.warning("no jobs were claimed: %s; next look in %.1f s", error, wait)
-            except Exception:
-                wait = WAIT_SECONDS_MAX
-                log.exception("claiming has a defect; next look in %.0f s", wait)
-            await self._pause(wait)
-
-    async def _pause(self, seconds: float) -> None:
-        """Until the next look. After a failure only closing shortens the wait, no wake-up does."""
-        if not seconds:
-            await _wait_for(self._wake, conf.job_poll_seconds)
-            return
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while not self._stopping and (left := until - loop.time()) > 0:
-            self._wake.clear()
-            await _wait_for(self._wake, left)
+    def _pace_seconds(self) -> float:
+        pace: float = conf.job_poll_seconds
+        return pace
 
     async def _claim(self) -> None:
         free = conf.job_count_max - len(self._running)
@@ -253,11 +190,3 @@ def retry_seconds(*, attempts: int) -> float:
     """How long a job rests whose run could not go on, after this many attempts."""
     longest: float = conf.job_retry_max_seconds
     return min(conf.job_retry_seconds * RETRY_GROWTH ** max(attempts - 1, 0), longest)
-
-
-async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    waiting = asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait([waiting], timeout=seconds)
-    finally:
-        waiting.cancel()

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 
 from kernel import audit, clock, schema
-from kernel.access.people import role_of
+from kernel.access.people import note_in_tx, role_of
 from kernel.access.sign_ins import count_try, end_all_in_tx
 from kernel.conf import conf
 from kernel.errors import Conflict, InvalidInput, NotFound
@@ -122,7 +122,7 @@ def remove_factor(*, user: User, factor_id: int, actor: audit.Actor) -> None:
         )
     after = {"removed": row.type, "factor_name": _plain(row).name}
     (rows if is_last else rows.filter(pk=row.pk)).delete()
-    _note_in_tx(actor, "person.factor_remove", user, after)
+    note_in_tx(actor=actor, action="person.factor_remove", user=user, after=after)
 
 
 @transaction
@@ -135,7 +135,9 @@ def renew_recovery_codes(*, user: User, actor: audit.Actor) -> list[str]:
             "recovery codes stand in for a second factor: set one up first", field="factor"
         )
     rows.filter(type=CODES).delete()
-    _note_in_tx(actor, "person.recovery_codes", user, {"recovery_codes": "renewed"})
+    note_in_tx(
+        actor=actor, action="person.recovery_codes", user=user, after={"recovery_codes": "renewed"}
+    )
     return _fresh_codes(user)
 
 
@@ -225,7 +227,7 @@ def _lock_in_tx(user: User, kind: str) -> None:
 
 @requires_transaction
 def _added_in_tx(user: User, actor: audit.Actor, after: dict[str, str]) -> list[str]:
-    _note_in_tx(actor, "person.factor_add", user, after)
+    note_in_tx(actor=actor, action="person.factor_add", user=user, after=after)
     if Authenticator.objects.filter(user_id=user.pk, type=CODES).exists():
         return []
     return _fresh_codes(user)
@@ -240,10 +242,3 @@ def _plain(row: Authenticator) -> Factor:
     left = len(row.wrap().get_unused_codes()) if row.type == CODES else 0
     name = str(row.data.get("name", "")) if row.type == PASSKEY else ""
     return Factor(row.pk, row.type, name, row.created_at, row.last_used_at, left)
-
-
-@requires_transaction
-def _note_in_tx(actor: audit.Actor, action: str, user: User, after: dict[str, str]) -> None:
-    audit.append_in_tx(
-        actor=actor, action=action, kind="person", object_id=f"user-{user.pk}", after=after
-    )

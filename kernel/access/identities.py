@@ -4,6 +4,7 @@ from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import User
 
 from kernel import audit
+from kernel.access.people import note_in_tx
 from kernel.errors import Conflict
 from kernel.transactions import insert_new_in_tx, reading, transaction
 
@@ -20,7 +21,7 @@ def link_identity(*, user: User, provider: str, uid: str, actor: audit.Actor) ->
     if SocialAccount.objects.filter(provider=provider, user_id=user.pk).exists():
         raise Conflict("you have linked an identity already; unlink it first")
     insert_new_in_tx(SocialAccount(user=user, provider=provider, uid=uid))
-    _note_in_tx(actor, "person.identity_link", user, {"identity": uid})
+    note_in_tx(actor=actor, action="person.identity_link", user=user, after={"identity": uid})
 
 
 @transaction
@@ -31,7 +32,7 @@ def unlink_identity(*, user: User, actor: audit.Actor) -> bool:
     if not uids:
         return False
     rows.delete()
-    _note_in_tx(actor, "person.identity_unlink", user, {"unlinked": uids})
+    note_in_tx(actor=actor, action="person.identity_unlink", user=user, after={"unlinked": uids})
     return True
 
 
@@ -39,9 +40,3 @@ def unlink_identity(*, user: User, actor: audit.Actor) -> bool:
 def identity_of(*, user: User) -> str:
     """The subject that the person linked, '' when none."""
     return SocialAccount.objects.filter(user_id=user.pk).values_list("uid", flat=True).first() or ""
-
-
-def _note_in_tx(actor: audit.Actor, action: str, user: User, after: dict[str, str]) -> None:
-    audit.append_in_tx(
-        actor=actor, action=action, kind="person", object_id=f"user-{user.pk}", after=after
-    )

@@ -11,7 +11,7 @@ from kernel import audit, clock, schema
 from kernel.access.sign_ins import end_all_in_tx
 from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
 from kernel.models import AppliedSecret
-from kernel.transactions import insert_new_in_tx, reading, transaction
+from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
 
 ADMIN_SECRET = "BAILING_ADMIN_PASSWORD"
 # Each role may do what the ones before it may, but for approver, who only adds decisions to
@@ -201,12 +201,14 @@ def _subject(user: User) -> str:
 
 
 def _audit(actor: audit.Actor, action: str, user: User, after: dict[str, Any]) -> None:
+    note_in_tx(actor=actor, action=action, user=user, after={"name": user.username, **after})
+
+
+@requires_transaction
+def note_in_tx(*, actor: audit.Actor, action: str, user: User, after: dict[str, Any]) -> None:
+    """The audit row of an act on a person, in the act's own transaction (L2)."""
     audit.append_in_tx(
-        actor=actor,
-        action=action,
-        kind="person",
-        object_id=_subject(user),
-        after={"name": user.username, **after},
+        actor=actor, action=action, kind="person", object_id=_subject(user), after=after
     )
 
 

@@ -11,14 +11,13 @@ from kernel.ids import check_id
 from kernel.jobs.journal import end_calls_in_tx
 from kernel.jobs.routes import AGENT, get_route
 from kernel.models import Account, Route, Service
-from kernel.state import JobRecord, NewJob, RuntimeStateStore
+from kernel.state import WORKER_LOST, JobRecord, NewJob, RuntimeStateStore
 from kernel.states import JobState
 from kernel.transactions import reading
 
 INPUT_KINDS = ("prompt", "messages")
 ROLES = ("system", "user", "assistant")
 MESSAGE_KEYS = {"role", "content"}
-WORKER_LOST = "worker_lost"
 
 
 def submit_job(

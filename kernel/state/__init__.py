@@ -1,6 +1,6 @@
 """The runtime state store: where jobs live (D1, M1)."""
 
-from kernel.state.database import DatabaseStore
+from kernel.state.database import WORKER_LOST, DatabaseStore
 from kernel.state.jsonl import JsonlStore
 from kernel.state.pauses import pause, pause_of_in_tx, paused_scopes, unpause
 from kernel.state.protocol import (
@@ -13,6 +13,7 @@ from kernel.state.protocol import (
 )
 
 __all__ = [
+    "WORKER_LOST",
     "Admission",
     "DatabaseStore",
     "Fence",

@@ -57,6 +57,7 @@ SETTINGS: dict[str, Setting] = {
     "rate_microusd_per_million_min": Setting(500, 0, 10**9, "a lower rate must be confirmed"),
     "body_chunk_bytes": Setting(MIB, KIB, 8 * MIB, "one stored piece of a body"),
     "result_save_seconds_max": Setting(600, 1, 86400, "retrying to save a result"),
+    "readiness_cache_seconds": Setting(1, 0, 60, "one look at the schema answers all probes"),
     "token_cache_seconds": Setting(2, 0, 60, "a revoked token may still work this long"),
     # outgoing HTTP (E)
     "tool_body_bytes_max": Setting(5 * MIB, KIB, 1024 * MIB, "a tool's answer, decoded"),

@@ -4,11 +4,13 @@ import fcntl
 import hashlib
 import importlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings
@@ -103,12 +105,16 @@ class SchemaState:
         return "Run manage.py db_init." if self.missing else BY_HAND
 
 
-def checksums() -> dict[str, str]:
-    """sha256 of each migration file of the kernel, by name, in order."""
+@cache
+def checksums() -> Mapping[str, str]:
+    """sha256 of each migration file of the kernel, by name, in order.
+
+    Read once per process: what runs is what was there then.
+    """
     files = MigrationLoader(None, load=False)  # its graph is not needed
     files.load_disk()
     names = sorted(name for app, name in files.disk_migrations if app == "kernel")
-    return {name: _file_sha256(name) for name in names}
+    return MappingProxyType({name: _file_sha256(name) for name in names})
 
 
 def _file_sha256(name: str) -> str:

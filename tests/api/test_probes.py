@@ -1,6 +1,8 @@
 """Probes: alive without the database, ready with it, metrics from memory alone (H2, H3, J1)."""
 
+import asyncio
 import logging
+import threading
 from unittest import mock
 
 import httpx
@@ -8,8 +10,9 @@ import pytest
 from django.db import OperationalError
 
 from console.asgi import create_application
-from kernel import schema
+from kernel import clock, schema
 from kernel.api import probes
+from kernel.conf import override
 from kernel.runtime import Database
 from kernel.schema import SchemaState
 from tests.api.conftest import Api
@@ -35,8 +38,48 @@ async def test_ready_asks_the_database(api: Api) -> None:
     assert response.status_code == 200
     assert response.json() == {"status": "ready", "engine": "in_process", "last_pass_seconds": None}
     await api.kernel.run_pass("receipts")
-    told = (await api.client.get("/readyz")).json()
+    with override(readiness_cache_seconds=0):
+        told = (await api.client.get("/readyz")).json()
     assert 0 <= told["last_pass_seconds"] < 60
+
+
+async def test_many_probes_share_one_look_at_the_database_and_its_answer_ages(api: Api) -> None:
+    looks: list[str] = []
+
+    def look() -> SchemaState:
+        looks.append("schema")
+        return SchemaState(missing=(f"00{len(looks)}",), unknown=(), changed=())
+
+    with mock.patch.object(schema, "state", look), override(readiness_cache_seconds=60):
+        answers = await asyncio.gather(*(api.client.get("/readyz") for _ in range(20)))
+        assert looks == ["schema"]
+        assert {one.json()["schema"]["missing"][0] for one in answers} == {"001"}
+        later = clock.monotonic() + 61
+        with mock.patch.object(clock, "monotonic", lambda: later):
+            answer = await api.client.get("/readyz")
+    assert (answer.status_code, answer.json()["schema"]["missing"]) == (503, ["002"])
+
+
+async def test_a_probe_that_leaves_takes_the_answer_from_nobody(api: Api) -> None:
+    reached, gate = threading.Event(), threading.Event()
+
+    def look() -> SchemaState:
+        reached.set()
+        assert gate.wait(timeout=30)
+        return SchemaState(missing=(), unknown=(), changed=())
+
+    with mock.patch.object(schema, "state", look):
+        first, second = (asyncio.create_task(api.client.get("/readyz")) for _ in range(2))
+        await asyncio.to_thread(reached.wait, 30)
+        first.cancel()
+        gate.set()
+        assert (await second).status_code == 200
+
+
+def test_migration_files_are_hashed_once_per_process() -> None:
+    schema.checksums()
+    with mock.patch.object(schema, "_file_sha256", side_effect=AssertionError("read again")):
+        assert len(schema.checksums()) > 4
 
 
 @pytest.mark.parametrize("field", ["missing", "unknown", "changed", "gone"])

@@ -8,7 +8,6 @@ from django.utils.translation import gettext as _
 
 from kernel.money import nano_to_usd
 
-THIN_SPACE = "\u202f"
 MINUS = "\u2212"
 
 

@@ -88,10 +88,6 @@ class IdPage:
     newer: str | None
     order_by: str = "updated_at"  # a name of ORDERS; what the list says of its order
 
-    @property
-    def is_alone(self) -> bool:
-        return self.older is None and self.newer is None
-
 
 def page_ids(
     querysets: Sequence[QuerySet[Any]],

@@ -54,7 +54,7 @@ class Subject(Id):
 
 
 @dataclass(frozen=True, slots=True)
-class Who(Filter):
+class ActorFilter(Filter):
     """Who acted: the name of a person, or the id of a token."""
 
     def read(self, text: str) -> str:
@@ -64,7 +64,7 @@ class Who(Filter):
 
 
 FILTERS = (
-    Who("who", _("Who")),
+    ActorFilter("who", _("Who")),
     Choice("kind", _("Acts on"), tuple(KINDS.items())),
     Choice("act", _("Act"), tuple(ACTS.items())),
     Choice("only", _("Only"), (("refused", _("refused acts")),)),

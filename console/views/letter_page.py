@@ -19,7 +19,6 @@ from kernel.models import DeadLetter, DeadLetterGroup, Destination, Job
 from kernel.states import DeadLetterState
 
 ACTS_SHOWN = 20
-ERROR_BYTES_SHOWN = 8_192
 
 
 def letter_or_404(dead_letter_id: str) -> Kept:

@@ -148,13 +148,8 @@ def _read(raw: object, *, text: str, service_tier: object) -> Metering:
         return Metering({}, kept, error.reason, clean(error.detail, limit=DETAIL_CHARS_MAX))
 
 
-def usage_of_body(body: bytes) -> Metering:
-    """The metering of a plain (not streamed) JSON answer. Never raises."""
-    return facts_of_body(body).metering
-
-
 def facts_of_body(body: bytes) -> BodyFacts:
-    """Reads a plain JSON answer once: metering, id, model, error. Never raises.
+    """Reads a plain (not streamed) JSON answer once: metering, id, model, error. Never raises.
 
     An unreadable body gives `no_usage`. Bodies of several MiB belong on a thread.
     """

@@ -7,7 +7,7 @@ import pytest
 from django.test.utils import CaptureQueriesContext
 
 from console.filters import BadFilter
-from console.paging import Cursor, capped_count, page_ids, rows_by_id
+from console.paging import Cursor, IdPage, capped_count, page_ids, rows_by_id
 from kernel.ids import new_id
 from kernel.models import Request
 
@@ -112,7 +112,7 @@ def connection_queries(db):
 
 def test_an_empty_list_has_one_empty_page(db):
     page = page_ids([Request.objects.all()], cursor=None)
-    assert page.ids == [] and page.is_alone
+    assert page == IdPage([], older=None, newer=None)
 
 
 def test_a_row_that_vanished_is_left_out(rows):

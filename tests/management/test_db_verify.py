@@ -74,7 +74,7 @@ def test_unknown_or_changed_history_is_exit_code_2_and_db_init_is_no_way_out(
     assert answer.code == 2
     assert "changed ['0064_baseline']" in answer.error
     assert "Run the version that wrote it" in answer.error
-    known = schema.checksums()
+    known = dict(schema.checksums())
     del known["0067_delivery_dlq_replay"]
     monkeypatch.setattr(schema, "checksums", lambda: known)
     assert "unknown ['0067_delivery_dlq_replay']" in run("db_verify").error

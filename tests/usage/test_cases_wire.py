@@ -11,7 +11,7 @@ from kernel.conf import conf
 from kernel.errors import InvalidInput
 from kernel.money import nano_to_usd, usd_to_nano
 from kernel.usage import pricing
-from kernel.usage.metering import facts_of_body, usage_of_body
+from kernel.usage.metering import facts_of_body
 from kernel.usage.pricing import parse_rates
 from kernel.usage.request_body import prepare_request, read_request
 from kernel.usage.streams import StreamReader, UsageChunkFilter
@@ -22,7 +22,9 @@ from tests.usage.wire import DONE, body, delta, event, metered, nano, reason, st
 
 def test_g26_a_nul_byte_in_an_answer_is_read_and_stays_storable():
     raw = b'{"choices":[{"message":{"content":"a\\u0000b\x00"}}],"usage":%s}'
-    found = usage_of_body(raw % b'{"prompt_tokens":9,"completion_tokens":4,"note":"\\u0000"}')
+    found = facts_of_body(
+        raw % b'{"prompt_tokens":9,"completion_tokens":4,"note":"\\u0000"}'
+    ).metering
     assert found.meters == {"input": 9, "output": 4}
     assert "\x00" not in found.raw_text + found.to_text()
 
@@ -130,7 +132,7 @@ def test_g44_usage_nested_under_response_is_found():
 
 def test_g46_the_providers_numbers_are_taken_verbatim():
     text = '{ "prompt_tokens": 9520,\t"completion_tokens": 1 }'
-    found = usage_of_body(b'{"usage":' + text.encode() + b"}")
+    found = facts_of_body(b'{"usage":' + text.encode() + b"}").metering
     assert found.meters["input"] == 9520
     assert found.raw_text == text
 
@@ -218,7 +220,7 @@ def test_g55_reasoning_is_part_of_the_output():
 
 def test_g56_thoughts_are_billed_as_output():
     usage = {"promptTokenCount": 100, "candidatesTokenCount": 12, "thoughtsTokenCount": 918}
-    found = usage_of_body(json.dumps({"usageMetadata": usage}).encode())
+    found = facts_of_body(json.dumps({"usageMetadata": usage}).encode()).metering
     assert nano(found, input="1.25", output="10") == usd_to_nano("0.009425")
 
 
@@ -292,7 +294,7 @@ def test_g77_a_rate_per_token_entered_as_per_million_must_be_confirmed():
 @pytest.mark.parametrize("literal", ["null", '"10"', "true", "1.5", "NaN", "1e308", "-5"])
 def test_g82_a_prompt_count_that_is_no_count_is_invalid_and_its_text_is_kept(literal: str):
     text = f'{{"prompt_tokens": {literal}, "completion_tokens": 5}}'
-    found = usage_of_body(f'{{"usage":{text}}}'.encode())
+    found = facts_of_body(f'{{"usage":{text}}}'.encode()).metering
     assert (found.reason, found.raw_text) == ("invalid_usage", text)
     assert "prompt_tokens" in found.detail
     assert reason(found, input="1", output="1") == "invalid_usage"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.usage.metering import Metering, facts_of_body, read_usage, usage_of_body
+from kernel.usage.metering import Metering, facts_of_body, read_usage
 
 CHAT = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
@@ -293,7 +293,7 @@ def test_an_unreadable_body_has_no_usage(body: bytes):
 
 def test_broken_text_elsewhere_in_a_body_does_not_hide_its_usage():
     body = b'{"text":"\xff\x00","usage":{"prompt_tokens":10,"completion_tokens":5}}'
-    assert usage_of_body(body).meters == {"input": 10, "output": 5}
+    assert facts_of_body(body).metering.meters == {"input": 10, "output": 5}
 
 
 def test_a_body_that_reports_two_different_usages_is_invalid():
@@ -301,7 +301,7 @@ def test_a_body_that_reports_two_different_usages_is_invalid():
         b'{"prompt_tokens":1,"completion_tokens":1}',
         b'{"prompt_tokens":2,"completion_tokens":1}',
     )
-    assert usage_of_body(b'{"usage":%s,"usage":%s}' % (one, two)).reason == "invalid_usage"
+    assert facts_of_body(b'{"usage":%s,"usage":%s}' % (one, two)).metering.reason == "invalid_usage"
 
 
 def test_an_error_in_a_body_is_told_in_storable_words():

@@ -14,7 +14,6 @@ from kernel.usage.metering import (
     facts_of_body,
     read_usage,
     read_usage_text,
-    usage_of_body,
 )
 from kernel.usage.units import UNITS
 
@@ -255,15 +254,16 @@ json_values = st.recursive(
 @given(json_values)
 @settings(max_examples=200, deadline=None)
 def test_arbitrary_json_gives_meters_or_a_known_reason_and_never_raises(raw: object):
-    for found in (read_usage(raw), read_usage_text(json.dumps(raw)), usage_of_body_of(raw)):
+    for found in (read_usage(raw), read_usage_text(json.dumps(raw)), metering_of_body(raw)):
         assert found.reason is None or found.reason in REASONS
         assert bool(found.meters) == (found.reason is None)
         assert all(unit in UNITS and type(n) is int and n >= 0 for unit, n in found.meters.items())
         assert Metering.from_text(found.to_text()) == found
 
 
-def usage_of_body_of(raw: object) -> Metering:
-    return usage_of_body(json.dumps({"usage": raw, "model": raw, "id": raw}).encode())
+def metering_of_body(raw: object) -> Metering:
+    body = json.dumps({"usage": raw, "model": raw, "id": raw}).encode()
+    return facts_of_body(body).metering
 
 
 @given(st.binary(max_size=200))

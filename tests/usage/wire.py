@@ -5,7 +5,7 @@ from typing import Any
 
 from kernel.money import MULTIPLIER_ONE
 from kernel.usage import pricing
-from kernel.usage.metering import Metering, usage_of_body
+from kernel.usage.metering import Metering, facts_of_body
 from kernel.usage.pricing import PriceSnapshot, parse_rates
 from kernel.usage.streams import StreamReader, StreamSummary
 
@@ -17,7 +17,7 @@ def body(usage: object, **more: Any) -> bytes:
 
 
 def metered(usage: object, **more: Any) -> Metering:
-    return usage_of_body(body(usage, **more))
+    return facts_of_body(body(usage, **more)).metering
 
 
 def event(value: object, name: str = "") -> bytes:

@@ -214,6 +214,21 @@ def test_many_charges_without_a_price_are_one_alert_that_counts_them() -> None:
     assert alerts.windows_of(rule_id=rule.id)[0].suppressed == 14
 
 
+def test_settlers_at_once_tell_each_charge_once_and_alert_once() -> None:
+    rule = post.rule("request.unpriced")
+    a_model_without_a_price()
+    ids = unpriced(12)
+
+    def settle_all(order: list[str]) -> None:
+        for request_id in order:
+            usage.settle(items=[request_id])
+
+    assert flow.at_once(*(partial(settle_all, order) for order in (ids, ids[::-1]))) == [None, None]
+    assert sorted(data["request_id"] for data in told("request.unpriced")) == sorted(ids)
+    assert Notification.objects.filter(event="alert.request.unpriced").count() == 1
+    assert alerts.windows_of(rule_id=rule.id)[0].suppressed == 11
+
+
 # --- executors ---------------------------------------------------------------------------------
 
 

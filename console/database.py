@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
 
 from kernel.conf import conf
 
@@ -26,22 +27,25 @@ def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[
     """Returns the DATABASES entry for `url` ('' = the embedded SQLite file at `default_path`).
 
     A MySQL or MariaDB URL without a password takes `mysql_password`; `?ssl-ca=/path` speaks TLS and
-    verifies the server. ValueError for other databases, and for options that would be ignored.
+    verifies the server. ImproperlyConfigured for other databases, and for options that would be
+    ignored.
     """
     if not url:
         return _sqlite(str(default_path))
     try:
         parsed: dict[str, Any] = dict(dj_database_url.parse(url))
     except ValueError:  # its words may hold the URL, and that a password
-        raise ValueError(f"BAILING_DATABASE_URL must look like {FORM}") from None
+        raise ImproperlyConfigured(f"BAILING_DATABASE_URL must look like {FORM}") from None
     engine = parsed["ENGINE"]
     if engine.endswith("sqlite3"):
         return _sqlite(parsed["NAME"] or str(default_path))
     if not engine.endswith("mysql"):
-        raise ValueError(f"BAILING_DATABASE_URL must look like {FORM}")
+        raise ImproperlyConfigured(f"BAILING_DATABASE_URL must look like {FORM}")
     tls = parsed.pop("OPTIONS", {})
     if set(tls) - {"ssl"}:  # an option that nobody reads would promise what is not so
-        raise ValueError(f"BAILING_DATABASE_URL must look like {FORM}: no other option is read")
+        raise ImproperlyConfigured(
+            f"BAILING_DATABASE_URL must look like {FORM}: no other option is read"
+        )
     if tls:  # with the authority alone a server without TLS is spoken to in the open
         tls["ssl_mode"] = "VERIFY_IDENTITY"
     return {

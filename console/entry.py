@@ -16,7 +16,7 @@ def reason_not_to_start() -> str:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     try:
         importlib.import_module(os.environ["DJANGO_SETTINGS_MODULE"])
-    except (ImproperlyConfigured, ValueError) as error:
+    except ImproperlyConfigured as error:  # any other error is a defect, and shows where it is
         return str(error)
     try:
         django.setup()

@@ -6,13 +6,22 @@ KEY=value lines, no interpolation, nothing overwritten.
 import os
 from pathlib import Path
 
+from django.core.exceptions import ImproperlyConfigured
+
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """Returns the pairs of a `.env` file; an absent file is an empty one."""
+    """Returns the pairs of a `.env` file; an absent file is an empty one.
+
+    ImproperlyConfigured, which shows none of it, when it is no text.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ImproperlyConfigured(f"{path} must be UTF-8 text without NUL characters.")
     pairs: dict[str, str] = {}
     for raw in text.splitlines():
         line = raw.strip()

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from django.core.exceptions import ImproperlyConfigured
+
 PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
 FORM = "smtp[+starttls]://[user:secret@]host[:port]?from=address, or smtps://..."
 
@@ -21,19 +23,19 @@ class Mail:
 
 
 def mail(url: str) -> Mail:
-    """Reads the URL ('' = no e-mail). ValueError, which never repeats the URL, for another form."""
+    """Reads the URL ('' = no e-mail). ImproperlyConfigured, which never repeats it."""
     if not url:
         return Mail()
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise ValueError(f"BAILING_EMAIL_URL must look like {FORM}") from None
+        raise ImproperlyConfigured(f"BAILING_EMAIL_URL must look like {FORM}") from None
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     if parts.scheme not in PORTS or not parts.hostname or parts.path.strip("/") or port == 0:
-        raise ValueError(f"BAILING_EMAIL_URL must look like {FORM}")
+        raise ImproperlyConfigured(f"BAILING_EMAIL_URL must look like {FORM}")
     if set(query) - {"from"}:
-        raise ValueError("BAILING_EMAIL_URL knows one parameter: from")
+        raise ImproperlyConfigured("BAILING_EMAIL_URL knows one parameter: from")
     return Mail(
         host=parts.hostname,
         port=port or PORTS[parts.scheme],

@@ -7,6 +7,8 @@ import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 App = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
@@ -15,13 +17,13 @@ ENTRIES_MAX = 32  # more hops than any real way has
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """`10.0.0.5, 10.1.0.0/24, ::1` -> networks. ValueError names the entry that is none."""
+    """`10.0.0.5, 10.1.0.0/24, ::1` -> networks. ImproperlyConfigured names a wrong entry."""
     found = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         try:
             found.append(ipaddress.ip_network(entry))
         except ValueError:
-            raise ValueError(
+            raise ImproperlyConfigured(
                 f"BAILING_TRUSTED_PROXIES: {entry[:60]!r} is no address or network"
             ) from None
     return tuple(found)

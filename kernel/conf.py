@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
+
 KIB, MIB = 1024, 1024 * 1024
 
 
@@ -193,7 +195,7 @@ def _parse(name: str, row: Setting, text: str | None) -> Any:
         value = math.nan
     if not row.low <= value <= row.high:  # NaN is out of every bound
         kind = "a whole number" if isinstance(row.default, int) else "a number"
-        raise ValueError(
+        raise ImproperlyConfigured(
             f"BAILING_{name.upper()} is {text[:20]!r}; it must be {kind} from {row.low} to"
             f" {row.high} ({row.about}). Change it in .env or in the environment, or remove it:"
             f" the default is {row.default}."

@@ -1,6 +1,7 @@
 """BAILING_EMAIL_URL: what it may say, and that a wrong one is never repeated."""
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from console.mail import Mail, mail
 
@@ -21,6 +22,6 @@ def test_a_full_url_is_read() -> None:
     ["http://x:secret@y", "smtp://", "smtp://u:secret@h:x", "smtp://h/path", "smtp://h?a=secret"],
 )
 def test_another_form_is_refused_and_not_shown(url: str) -> None:
-    with pytest.raises(ValueError, match="BAILING_EMAIL_URL") as refusal:
+    with pytest.raises(ImproperlyConfigured, match="BAILING_EMAIL_URL") as refusal:
         mail(url)
     assert url not in str(refusal.value) and "secret@h:x" not in str(refusal.value)

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from console.proxies import TrustedProxies, networks
 
@@ -68,5 +69,5 @@ def test_no_other_header_counts():
 
 @pytest.mark.parametrize("text", ["1", "proxy.example", "10.0.0.1/24", "10.0.0.0/33"])
 def test_what_is_no_network_stops_the_start_by_name(text):
-    with pytest.raises(ValueError, match="BAILING_TRUSTED_PROXIES"):
+    with pytest.raises(ImproperlyConfigured, match="BAILING_TRUSTED_PROXIES"):
         networks(f"127.0.0.1, {text}")

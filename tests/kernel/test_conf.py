@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from kernel.conf import SETTINGS, Conf, conf, override
 
@@ -60,7 +61,7 @@ def test_a_value_out_of_bounds_stops_the_start_and_names_the_variable(name: str)
     assert getattr(Conf({variable: ""}), name) == row.default
     fraction = ["1.5"] if isinstance(row.default, int) else []
     for wrong in (str(row.low - 1), str(row.high + 1), "many", "nan", "inf", *fraction):
-        with pytest.raises(ValueError, match=variable):
+        with pytest.raises(ImproperlyConfigured, match=variable):
             getattr(Conf({variable: wrong}), name)
 
 

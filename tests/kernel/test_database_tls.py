@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
 from django.db.utils import load_backend
 
@@ -25,8 +26,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.fixture(scope="module")
-def tls_server(authority: Path) -> Iterator[Server]:
+@pytest.fixture
+def tls_server(server_db: None, authority: Path) -> Iterator[Server]:
     names = {"ssl-ca": "ca.pem", "ssl-cert": "cert.pem", "ssl-key": "key.pem"}
     options = [f"--{name}={authority / file}" for name, file in names.items()]
     with mortal_server(options=options) as mortal:
@@ -51,7 +52,7 @@ def cipher_of(url: str) -> str:
 
 
 def test_threads_that_connect_over_tls_all_at_once_all_do(
-    server_db: None, tls_server: Server, authority: Path
+    tls_server: Server, authority: Path
 ) -> None:
     url = f"{tls_server.url('mysql')}?ssl-ca={authority / 'ca.pem'}"
 
@@ -64,7 +65,7 @@ def test_threads_that_connect_over_tls_all_at_once_all_do(
 
 
 def test_a_server_that_an_unknown_authority_vouches_for_is_refused(
-    server_db: None, tls_server: Server, tmp_path: Path
+    tls_server: Server, tmp_path: Path
 ) -> None:
     other = make_authority(tmp_path)
     with pytest.raises(OperationalError, match=r"(?i)ssl|tls|certificate"):
@@ -82,5 +83,5 @@ def test_a_server_without_tls_is_not_spoken_to_in_the_open(
 
 @pytest.mark.parametrize("option", ["charset=latin1", "ssl-mode=REQUIRED", "sslmode=require"])
 def test_an_option_that_would_be_ignored_is_refused(option: str) -> None:
-    with pytest.raises(ValueError, match="ssl-ca"):
+    with pytest.raises(ImproperlyConfigured, match="ssl-ca"):
         database(f"mysql://ann:hunter2@db/bailing?{option}", default_path=Path("unused"))

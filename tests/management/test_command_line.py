@@ -27,7 +27,7 @@ from tests.support.environment import child_environment
             "BAILING_DATABASE_URL",
             "postgres://u:hidden-word@h/n",
             "BAILING_DATABASE_URL must look like"
-            " mysql://user:password@host:3306/name or sqlite:///path\n",
+            " mysql://user:password@host:3306/name, mysql://...?ssl-ca=/path or sqlite:///path\n",
         ),
         (
             "help",

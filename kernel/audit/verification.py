@@ -2,7 +2,8 @@
 
 What is kept elsewhere is a heads file, an export as JSON lines, or the JSONL copy: each line names
 a row and its hash. A row that such a line names and the database lacks was removed, wherever in its
-chain it stood. Everything is read page by page.
+chain it stood; or the database is older than the line, restored to an earlier moment. From a chain
+that ends too early nobody can tell which. Everything is read page by page.
 """
 
 import json
@@ -25,11 +26,15 @@ Tick = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class ChainFault:
-    """One finding: the subject, the sequence number and what does not fit."""
+    """One finding: the subject, the sequence number and what does not fit.
+
+    `is_older`: all that is wrong is that the chain ends before a kept row; lost time explains it.
+    """
 
     subject: str
     sequence: int
     what: str
+    is_older: bool = False
 
 
 def quiet(count: int) -> None:
@@ -63,12 +68,14 @@ def compare(lines: Iterable[bytes], *, tick: Tick = quiet) -> Iterator[ChainFaul
     while page := list(islice(numbered, PAGE_ROWS)):
         kept = [_kept(number, raw) for number, raw in page if raw.endswith(b"\n")]
         held = _held(ids=[one["id"] for one in kept])
+        lost: list[dict[str, Any]] = []
         for one in kept:
             found = held.get(one["id"])
             if found is None:
-                yield ChainFault(one["subject"], one["sequence"], "is gone: cut off or removed")
+                lost.append(one)
             elif found != (one["subject"], one["sequence"], one["sha256"]):
                 yield ChainFault(one["subject"], one["sequence"], "is another row than was kept")
+        yield from _lost(lost)
         tick(len(page))
 
 
@@ -94,6 +101,25 @@ def _kept(number: int, raw: bytes) -> dict[str, Any]:
         return {name: value[name] for name in HEAD_FIELDS}
     except (ValueError, TypeError, KeyError):
         raise InvalidInput(f"line {number} names no audit row", field="against") from None
+
+
+def _lost(kept: list[dict[str, Any]]) -> Iterator[ChainFault]:
+    """Kept rows that are not here: behind the end of their chain, or out of its middle."""
+    ends = _ends(subjects=[one["subject"] for one in kept]) if kept else {}
+    for one in kept:
+        end = ends.get(one["subject"], 0)
+        if end < one["sequence"]:
+            what = f"is gone: the chain here is older, it ends at row {end}"
+            yield ChainFault(one["subject"], one["sequence"], what, is_older=True)
+        else:
+            what = f"is gone, though the chain here goes on to row {end}"
+            yield ChainFault(one["subject"], one["sequence"], what)
+
+
+@reading
+def _ends(*, subjects: list[str]) -> dict[str, int]:
+    chains = AuditRow.objects.filter(subject__in=subjects).values("subject")
+    return {one["subject"]: one["top"] for one in chains.annotate(top=Max("sequence"))}
 
 
 @reading

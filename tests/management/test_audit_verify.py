@@ -12,7 +12,7 @@ from kernel.audit.export import AuditCopy
 from kernel.audit.trail import digest
 from kernel.conf import override
 from kernel.management.progress import ProgressBar
-from kernel.models import AuditRow
+from kernel.models import Account, AuditRow
 from tests.management.running import done, run
 from tests.support import lives
 
@@ -70,7 +70,8 @@ def test_tampering_is_found_with_exit_code_1(
     assert "in 1 audit chains" in answer.error
     assert "account:zeta" not in answer.out
     found = run("audit_verify", "--json").document
-    assert {"subject": "account:acme", "sequence": sequence, "what": what} in found
+    finding = {"subject": "account:acme", "sequence": sequence, "what": what, "is_older": False}
+    assert finding in found
 
 
 def test_the_subjects_can_be_narrowed() -> None:
@@ -90,8 +91,25 @@ def test_a_cut_tail_shows_against_kept_heads_only(tmp_path: Path) -> None:
     done("audit_verify")
     answer = run("audit_verify", "--against", str(heads))
     assert answer.code == 1
-    assert "account:acme row 4: is gone" in answer.out and "in 1 audit chains" in answer.error
+    assert "account:acme row 4: is gone: the chain here is older, it ends at row 3" in answer.out
+    assert "in 1 audit chains" in answer.error
+    assert "this database is older than the kept lines" in answer.error
+    assert "changed outside" not in answer.error
     assert run("audit_head", str(heads)).code == 1, "kept heads are not replaced"
+
+
+def test_a_row_out_of_the_middle_is_no_lost_time(tmp_path: Path) -> None:
+    heads = tmp_path / "heads.jsonl"
+    done("audit_head", str(heads))
+    head = acme(4)
+    version = Account.objects.get(id="acme").version
+    usage.change_account(account_id="acme", version=version, actor=lives.ACTOR, name="later")
+    assert "fits" in done("audit_verify", "--against", str(heads)).out, "older lines fit"
+    head.delete()
+    answer = run("audit_verify", "--against", str(heads), "--json")
+    found = {(each["sequence"], each["is_older"]) for each in answer.document}
+    assert found == {(5, False), (4, False)}
+    assert "Rows were changed outside the product" in answer.error
 
 
 def test_a_chain_that_was_written_anew_shows_against_kept_lines(tmp_path: Path) -> None:

@@ -13,6 +13,11 @@ from kernel.management.progress import ProgressBar
 
 FINDINGS_MAX = 10_000
 FINDINGS_SHOWN_MAX = 100
+LOST_TIME = (
+    "Every one is an end: this database is older than the kept lines, as after a restore to an"
+    " earlier moment. If none was restored, the ends were cut off."
+)
+CHANGED = "Rows were changed outside the product; compare with a backup or the exported log."
 
 
 class Command(KernelCommand):
@@ -45,7 +50,12 @@ class Command(KernelCommand):
         if options["json"]:
             self.document(
                 [
-                    {"subject": each.subject, "sequence": each.sequence, "what": each.what}
+                    {
+                        "subject": each.subject,
+                        "sequence": each.sequence,
+                        "what": each.what,
+                        "is_older": each.is_older,
+                    }
                     for each in faults
                 ]
             )
@@ -58,8 +68,8 @@ class Command(KernelCommand):
             more = " or more" if len(faults) == FINDINGS_MAX else ""
             raise CommandError(
                 f"{len(faults)}{more} findings in"
-                f" {len({each.subject for each in faults})} audit chains. Rows were changed outside"
-                " the product; compare with a backup or the exported log.",
+                f" {len({each.subject for each in faults})} audit chains."
+                f" {LOST_TIME if all(each.is_older for each in faults) else CHANGED}",
                 returncode=EXIT_FAILED,
             )
 

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import Q
-
 from kernel import clock
 from kernel.errors import LostRace
 from kernel.ids import new_id
 from kernel.models import LedgerRow, Request
 from kernel.money import MULTIPLIER_ONE
 from kernel.runtime.maintenance import PageReport
-from kernel.sql import execute_in_tx, insert_rows_in_tx
+from kernel.sql import execute_in_tx, insert_rows_in_tx, values
 from kernel.states import Billing
 from kernel.transactions import concerns_all, reading, requires_transaction, transaction
 from kernel.usage import pricing
@@ -260,9 +258,18 @@ def _record_deferrals_in_tx(deferrals: Sequence[tuple[Owing, str]]) -> None:
 
 @reading
 def _page_ids(cursor: tuple[datetime, str] | None, limit: int) -> list[tuple[datetime, str]]:
-    rows = Request.objects.filter(billing_state=Billing.PENDING)
+    after = ""
+    parameters: list[datetime | str] = []
     if cursor is not None:
         at, request_id = cursor
         # This form of the keyset uses the index on MariaDB; a row tuple would scan all of it.
-        rows = rows.filter(updated_at__gte=at).filter(Q(updated_at__gt=at) | Q(id__gt=request_id))
-    return list(rows.order_by("updated_at", "id").values_list("updated_at", "id")[:limit])
+        after = "AND updated_at >= %s AND (updated_at > %s OR id > %s)"
+        parameters = [at, at, request_id]
+    found = values(
+        Request,
+        ("updated_at", "id"),
+        {"billing_state": Billing.PENDING},
+        more=f"{after} ORDER BY updated_at, id LIMIT %s",
+        parameters=[*parameters, limit],
+    )
+    return [(at, request_id) for at, request_id in found]

@@ -29,7 +29,8 @@ CHUNK = 25  # histories of one test
 EVERYDAY_HISTORIES = 200
 CHUNKS = sized(EVERYDAY_HISTORIES, 2_000) // CHUNK
 SHORTEN_SECONDS = 60
-pytestmark = pytest.mark.timeout(600)
+# A chunk takes a minute; four such runs beside each other on two cores take many.
+pytestmark = pytest.mark.timeout(1800)
 
 done: Counter[str] = Counter()  # over all chunks: acts, and faults that fired
 

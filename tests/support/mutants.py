@@ -105,7 +105,7 @@ def settlement_that_looks_before_it_charges() -> None:
     with contextlib.suppress(DatabaseError), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE bz_usage_ledger DROP INDEX charge_of")
     connection.close()
-    settlement.locked_rows_in_tx = sql.rows
+    settlement.locked_values_in_tx = sql.values
 
     def post(*, charges: Any) -> None:
         for charge in charges:

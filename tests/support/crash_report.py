@@ -162,7 +162,8 @@ def total_line(sections: Iterable[str]) -> str:
     )
     mutants, survivors = _names(lines, SEEDED), _names(lines, SURVIVED)
     return (
-        f"Total: {len(totals)} engines, {cases} cases, {planned} faults planned, {fired} fired,"
+        f"Total: {len(totals)} engine{'s' if len(totals) > 1 else ''}, {cases} cases,"
+        f" {planned} faults planned, {fired} fired,"
         f" {kills} processes killed, **{violations} violations**, {len(mutants)} mutants seeded,"
         f" {len(mutants - survivors)} killed, {seconds} seconds."
     )

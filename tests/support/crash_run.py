@@ -52,9 +52,9 @@ def _sweeps(database: str, *more: str) -> list[Suite]:
 # The longest first. What has no server of its own to kill runs on SQLite as well.
 SUITES = {
     "server": [
+        Suite("histories", "Random histories", "mysql", ["tests/histories"]),
         Suite("races", "Races", "mysql", ["tests/races"]),
         *_sweeps("mysql"),
-        Suite("histories", "Random histories", "mysql", ["tests/histories"]),
         Suite("windows", "Windows", "mysql", ["tests/crash", f"--ignore={SWEEP}"]),
         Suite("scale-out", "Scale-out, Redis", "mysql", ["tests/scaleout"]),
         Suite(

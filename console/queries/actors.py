@@ -44,17 +44,19 @@ class Who:
     @property
     def html(self) -> SafeString:
         """The name, the kind beside it, and in the title what is stored."""
+        if not self.word:
+            return self.name_html
+        return format_html('{} <span class="faint">({})</span>', self.name_html, self.word)
+
+    @property
+    def name_html(self) -> SafeString:
+        """The name alone, where the kind stands elsewhere; in the title what is stored."""
         if not self.name:
             return format_html('<span class="faint">{}</span>', _("nobody knows"))
         if not self.word:
             return to_html(self.name)
-        return format_html(
-            '<span title="{}:{}">{} <span class="faint">({})</span></span>',
-            self.kind,
-            visible(self.id),
-            to_html(self.name),
-            self.word,
-        )
+        stored, name = visible(self.id), to_html(self.name)
+        return format_html('<span title="{}:{}">{}</span>', self.kind, stored, name)
 
     @property
     def token_id(self) -> str:

@@ -67,6 +67,8 @@ def _open_approval(one: ApprovalRow, base: str, may: Ability) -> str:
     <td class="w-check"><label class="tick"><input type="checkbox" name="id" value="{row_id}"\
 {"" if is_open else " disabled"}><span class="sr-only">{_("Tick")} {row_id}</span></label></td>"""
     effect = escaped(row.effect, none=row.tool)
+    origin = _("for a job") if row.job_id else _("direct call")
+    origin = f"{escape(one.asker.word)} · {origin}" if one.asker.word else origin
     times = f"{_('waiting since')} {asked} · {_('expires')} {expires}"
     return f"""<tr>{tick if may else ""}
     <td><a class="row-link effect-line" href="{base}{row_id}/">{effect}</a>
@@ -76,8 +78,8 @@ def _open_approval(one: ApprovalRow, base: str, may: Ability) -> str:
     <td class="only-wide">{risk}</td>
     <td class="only-roomy"><span class="cell-clip">{tool}</span>\
 <span class="row-meta">{escaped(row.account_id)}</span></td>
-    <td class="only-roomy"><span class="cell-clip">{asker}</span>\
-<span class="row-meta">{_("for a job") if row.job_id else _("direct call")}</span></td>
+    <td class="only-roomy"><span class="cell-clip">{one.asker.name_html}</span>\
+<span class="row-meta">{origin}</span></td>
     <td class="only-wide is-brief">{asked}</td>
     <td class="only-wide is-brief">{expires if is_open else expired}</td>
   </tr>"""

@@ -54,12 +54,12 @@ def late_sender_may_write() -> None:
     """Record without asking whose claim it is, and whether there is one (against F2)."""
     real = sending._record_one_in_tx
 
-    def record(item: Any, *, missing: str) -> Any:
+    def record(item: Any, **how: Any) -> Any:
         row = Notification.objects.get(id=item.claimed.id)
         token = item.claimed.fence_token
         Notification.objects.filter(id=row.id).update(state="sending", fence_token=token)
         claimed = replace(item.claimed, number=row.attempts + 1)
-        return real(replace(item, claimed=claimed), missing=missing)
+        return real(replace(item, claimed=claimed), **how)
 
     sending._record_one_in_tx = record
 

@@ -1,7 +1,10 @@
 """A key that a peer quotes is cut out of what it says, before anybody keeps or shows it.
 
-Only where it stands in one piece: docs/security.md says what that leaves open.
+As it is and as JSON texts commonly write it: docs/security.md says what that leaves open.
 """
+
+import json
+import re
 
 KEY_BYTES_MIN = 8  # a shorter one would be found where nobody quoted it
 
@@ -13,27 +16,45 @@ class KeyFilter:
     """
 
     def __init__(self, key: bytes, *, mark: bytes) -> None:
-        self._key, self._mark = key if len(key) >= KEY_BYTES_MIN else b"", mark
+        self._forms, self._mark = _forms(key), mark
+        self._any = re.compile(b"|".join(map(re.escape, self._forms)))
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:
         """Take the next bytes, give those that may go on (b'' is possible)."""
-        if not self._key:
+        if not self._forms:
             return chunk
-        *whole, tail = (self._held + chunk).split(self._key)
-        at = tail.find(self._key[:1], max(0, len(tail) - len(self._key) + 1))
-        while at >= 0 and not self._key.startswith(tail[at:]):
-            at = tail.find(self._key[:1], at + 1)
-        end = len(tail) if at < 0 else at
+        *whole, tail = self._any.split(self._held + chunk)
+        end = min(_begins_at(tail, form) for form in self._forms)
         self._held = tail[end:]
         return self._mark.join([*whole, tail[:end]])
 
     def finish(self) -> bytes:
-        """No more bytes come: what was held is not the key."""
+        """No more bytes come: `mark` for a cut key that would still tell much of it."""
         held, self._held = self._held, b""
-        return held
+        return held if len(held) < KEY_BYTES_MIN else self._mark
 
 
 def without_key(text: str, *, key: str, mark: str) -> str:
-    """A whole text with `mark` in the place of `key`."""
-    return text.replace(key, mark) if len(key) >= KEY_BYTES_MIN else text
+    """A whole text with `mark` in the place of `key`, or of its beginning where the text ends."""
+    # Peers may send lone surrogates in JSON: they must come out as they went in.
+    cut = KeyFilter(key.encode("utf-8", "surrogatepass"), mark=mark.encode())
+    passed = cut.feed(text.encode("utf-8", "surrogatepass")) + cut.finish()
+    return passed.decode("utf-8", "surrogatepass")
+
+
+def _forms(key: bytes) -> list[bytes]:
+    """The key as it is and as JSON may write it: \\/ for /, \\u00fc for what is not ASCII."""
+    if len(key) < KEY_BYTES_MIN:
+        return []
+    escaped = json.dumps(key.decode("utf-8", "replace"))[1:-1].encode()
+    forms = [key, escaped]
+    return list(dict.fromkeys(forms + [form.replace(b"/", rb"\/") for form in forms]))
+
+
+def _begins_at(text: bytes, form: bytes) -> int:
+    """Where the end of `text` may be the beginning of `form`; its length when nowhere."""
+    at = text.find(form[:1], max(0, len(text) - len(form) + 1))
+    while at >= 0 and not form.startswith(text[at:]):
+        at = text.find(form[:1], at + 1)
+    return len(text) if at < 0 else at

@@ -273,8 +273,9 @@ class Gateway:
         except Exception as error:
             # Nothing was connected yet, so nothing was sent.
             log.warning("no call could be built for %s: %s", request.id, type(error).__name__)
-            code = error.error_code if isinstance(error, KernelError) else "internal"
-            return outcomes.not_sent(**names, code=code, message=str(error))
+            if isinstance(error, KernelError):
+                return outcomes.not_sent(**names, code=error.error_code, message=error.message)
+            return outcomes.not_sent(**names, code="internal", message=type(error).__name__)
         try:
             answer = await providers.send(door=self._door, call=call, opened=flight)
         except NotSent as error:

@@ -1,7 +1,8 @@
 """Outcome x billing: what one provider call came to (A7). Pure; read this for the whole table."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from kernel.states import Billing, Result
 from kernel.usage.metering import Metering, facts_of_body
@@ -15,7 +16,10 @@ REJECTED = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422, 429})
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What arrived of a provider's answer. `broken` says why the body is not whole ('' = whole)."""
+    """What arrived of a provider's answer. `broken` says why the body is not whole ('' = whole).
+
+    `without_key` takes the provider's key out of one text that was decoded from the answer.
+    """
 
     status: int
     content_type: str
@@ -23,6 +27,7 @@ class Answered:
     provider_request_id: str = ""
     broken: str = ""
     stream: StreamSummary | None = None
+    without_key: Callable[[str], str] = field(default=str, repr=False, compare=False)
 
 
 def classify(*, request_id: str, fence_token: str, answer: Answered) -> Outcome:
@@ -36,6 +41,8 @@ def classify(*, request_id: str, fence_token: str, answer: Answered) -> Outcome:
         metering, provider_id, error = facts.metering, facts.provider_request_id, facts.error
     result, code, text = _result(answer, error)
     billing, reason = _billing(result, answer, metering)
+    # Decoding may have put together a key that the bytes held only in pieces or in escapes.
+    clean = answer.without_key
     return Outcome(
         request_id=request_id,
         fence_token=fence_token,
@@ -43,13 +50,13 @@ def classify(*, request_id: str, fence_token: str, answer: Answered) -> Outcome:
         billing_state=billing,
         pending_reason=reason,
         http_status=answer.status,
-        content_type=answer.content_type,
+        content_type=clean(answer.content_type),
         body=answer.body,
         sha256=hashlib.sha256(answer.body).hexdigest(),
-        provider_request_id=provider_id or answer.provider_request_id,
-        usage_text="" if metering.reason == "no_usage" else metering.to_text(),
+        provider_request_id=clean(provider_id or answer.provider_request_id),
+        usage_text="" if metering.reason == "no_usage" else _told(metering, clean).to_text(),
         error_code=code,
-        error_text=text,
+        error_text=clean(text),
     )
 
 
@@ -76,6 +83,18 @@ def lost(*, request_id: str, fence_token: str, code: str, message: str) -> Outco
         pending_reason="no_usage",
         error_code=code,
         error_text=message,
+    )
+
+
+def _told(metering: Metering, clean: Callable[[str], str]) -> Metering:
+    """The same metering with each text of the provider's made clean."""
+    tier, cost = metering.service_tier, metering.reported_cost_usd
+    return replace(
+        metering,
+        raw_text=clean(metering.raw_text),
+        detail=clean(metering.detail),
+        service_tier=None if tier is None else clean(tier),
+        reported_cost_usd=None if cost is None else clean(cost),
     )
 
 

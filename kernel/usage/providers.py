@@ -16,6 +16,9 @@ from kernel.usage.streams import StreamReader, UsageChunkFilter
 
 # Some providers quote the key they refused. It must reach no row, caller or screen.
 REMOVED = "[provider key removed]"
+KEY_MISSING = "provider_key_missing"
+KEY_UNREADABLE = "provider_key_unreadable"
+SET_THE_KEY = "Set it where the product runs, restart, and use a new operation id."
 REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 
 
@@ -35,6 +38,10 @@ class ProviderCall:
         """A fresh filter for one answer to this call."""
         return KeyFilter(self.secret, mark=REMOVED.encode())
 
+    def without_key(self, text: str) -> str:
+        """A text of an answer to this call, without the key."""
+        return without_key(text, key=self.secret.decode(), mark=REMOVED)
+
 
 def build_call(
     *,
@@ -44,7 +51,7 @@ def build_call(
     limit_output: bool = False,
     environ: Mapping[str, str] = os.environ,
 ) -> ProviderCall:
-    """The call for a stored request body. NotSent when the service's key variable is not set.
+    """The call for a stored request body. NotSent when the service's key variable has no text.
 
     The provider's idempotency key is our request id: accounts that share a provider key may use the
     same operation id. `limit_output`: a hold relies on the service's maximum output, so the
@@ -58,8 +65,14 @@ def build_call(
         if not key:
             raise NotSent(
                 f"The environment variable {service.api_key_env} is not set.",
-                code="provider_key_missing",
-                next_action="Set it where the product runs, restart, and use a new operation id.",
+                code=KEY_MISSING,
+                next_action=SET_THE_KEY,
+            )
+        if any("\ud800" <= char <= "\udfff" for char in key):  # how Python shows such bytes
+            raise NotSent(
+                f"The environment variable {service.api_key_env} holds bytes that are no UTF-8.",
+                code=KEY_UNREADABLE,
+                next_action=SET_THE_KEY,
             )
         headers.append(("Authorization", f"Bearer {key}"))
     request = read_request(raw)
@@ -120,7 +133,7 @@ async def _read_plain(answer: Answer, *, call: ProviderCall) -> Answered:
 
 
 async def _read_stream(answer: Answer, *, call: ProviderCall, opened: Opened) -> Answered:
-    content_type = _header(answer, "content-type", call=call) or "text/event-stream"
+    content_type = call.without_key(answer.header("content-type") or "text/event-stream")
     live = opened.stream(status=answer.status, content_type=content_type)
     reader = StreamReader(choices=call.choices)
     shown = UsageChunkFilter(hide=call.hide_usage)
@@ -153,20 +166,16 @@ def _answered(
     broken: str,
     reader: StreamReader | None = None,
 ) -> Answered:
-    ids = (_header(answer, name, call=call) for name in REQUEST_ID_HEADERS)
+    ids = (answer.header(name) for name in REQUEST_ID_HEADERS)
     return Answered(
         status=answer.status,
-        content_type=_header(answer, "content-type", call=call) or "application/json",
+        content_type=answer.header("content-type") or "application/json",
         body=body,
         provider_request_id=next((value for value in ids if value), ""),
         broken=broken,
         stream=reader.finish() if reader else None,
+        without_key=call.without_key,
     )
-
-
-def _header(answer: Answer, name: str, *, call: ProviderCall) -> str:
-    value = answer.header(name) or ""
-    return without_key(value, key=call.secret.decode(), mark=REMOVED)
 
 
 def _is_event_stream(answer: Answer) -> bool:

@@ -1,5 +1,7 @@
 """A key in a peer's words: cut out whole or over any chunk border, and nothing else is touched."""
 
+import json
+
 import pytest
 
 from kernel.http import KeyFilter, without_key
@@ -17,9 +19,16 @@ TEXTS = (
     b"before " + KEY + b" after",
     KEY,
     KEY + KEY + b"sk-s" + KEY,
-    b"sk-" + KEY + b"sk-ssk-s3cre",  # the last one is not whole
+    b"sk-" + KEY + b"sk-ssk-",  # the last one is not whole, and tells little
     b"nothing to see here\n\n",
     b"",
+)
+SLASHED = "sk-ab/cü/0123"
+WRITTEN = (
+    SLASHED,
+    json.dumps(SLASHED)[1:-1],
+    SLASHED.replace("/", "\\/"),
+    json.dumps(SLASHED)[1:-1].replace("/", "\\/"),
 )
 
 
@@ -32,13 +41,38 @@ def test_it_is_cut_out_the_same_at_every_split(text: bytes) -> None:
     assert passed(*(bytes([one]) for one in text)) == whole
 
 
+@pytest.mark.parametrize("written", WRITTEN)
+def test_it_is_cut_out_as_json_writes_it_at_every_split(written: str) -> None:
+    text, key = f'a "{written}" b {written}'.encode(), SLASHED.encode()
+    for at in range(len(text) + 1):
+        assert passed(text[:at], text[at:], key=key) == b'a "[key]" b [key]'
+    assert passed(*(bytes([one]) for one in text), key=key) == b'a "[key]" b [key]'
+    assert without_key(text.decode(), key=SLASHED, mark="[key]") == 'a "[key]" b [key]'
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_an_answer_that_ends_inside_it_does_not_tell_most_of_it(written: str) -> None:
+    key = SLASHED.encode()
+    for end in range(8, len(written.encode())):
+        cut = b"said " + written.encode()[:end]
+        assert passed(cut, key=key) == b"said [key]"
+        assert passed(cut[:7], cut[7:], key=key) == b"said [key]"
+    assert passed(b"said sk-ab/c", key=key) == b"said sk-ab/c"
+    assert without_key("said sk-ab/cü/012", key=SLASHED, mark="-") == "said -"
+
+
+def test_a_text_without_it_comes_out_as_it_went_in() -> None:
+    for text in ("", "plain", "日本 \U0001f600", "lone \udcff surrogate", "nul \x00"):
+        assert without_key(text, key=SLASHED, mark="-") == text
+
+
 def test_only_what_may_become_the_key_waits() -> None:
     cut = KeyFilter(KEY, mark=MARK)
     assert cut.feed(b"data: sk\n\n") == b"data: sk\n\n"
     assert cut.feed(b"data: sk-s") == b"data: "
     assert cut.feed(b"k is short\n\n") == b"sk-sk is short\n\n"
-    assert cut.feed(KEY[:-1]) == b""
-    assert cut.finish() == KEY[:-1]
+    assert cut.feed(KEY[:7]) == b""
+    assert cut.finish() == KEY[:7]
     assert cut.finish() == b""
 
 

@@ -184,6 +184,22 @@ async def test_without_its_key_a_call_is_not_sent_and_nothing_is_owed(
     assert shop.count() == 0
 
 
+async def test_a_key_that_is_no_text_is_not_sent_and_the_reason_does_not_show_it(
+    shop: ProviderProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "sk-\udcff-12345678")  # the byte 0xff, as Python reads it
+    async with running_kernel() as kernel:
+        change = {"service_id": "gpt", "version": 1, "actor": OPERATOR, "api_key_env": "SOME_KEY"}
+        await kernel.database.in_tx(usage.change_service, **change)
+        end = await generate(kernel, ask("op-1"))
+        assert end.saved == results.Saved(True, "failed", "not_charged")
+        assert end.outcome.error_code == "provider_key_unreadable"
+        assert end.outcome.error_text == (
+            "The environment variable SOME_KEY holds bytes that are no UTF-8."
+        )
+    assert shop.count() == 0
+
+
 async def test_the_key_is_read_from_the_environment_at_the_call(
     shop: ProviderProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,3 +181,70 @@ async def test_a_key_that_a_stream_quotes_is_cut_out_before_anybody_has_it(
     told = [heard, saved, outcome.error_text.encode(), row.content_type.encode()]
     for text in told:
         assert KEY.encode() not in text and b"[provider key removed]" in text, text
+
+
+SLASHED = "sk-abc/DEF0123456789/xyz"
+ESCAPED = {
+    "slash": SLASHED.replace("/", "\\/"),
+    "any character": SLASHED.replace("-", "\\u002d"),
+}
+
+
+@pytest.mark.parametrize("written", ESCAPED.values(), ids=ESCAPED)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_key_quoted_in_escapes_is_in_no_text_of_the_row(
+    shop: ProviderProcess, monkeypatch: pytest.MonkeyPatch, written: str, stream: bool
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SLASHED)
+    usage_text = '{"prompt_tokens": 1, "completion_tokens": "KEY", "KEY": "KEY"}'
+    answer = '{"id": "KEY", "service_tier": "KEY", "usage": %s, "error": "bad key KEY"}'
+    spoken = (answer % usage_text).replace("KEY", written).encode()
+    pieces = [b"data: " + spoken + b"\n\n", DONE] if stream else [spoken]
+    kind = "text/event-stream" if stream else "application/json"
+    shop.next_bytes(pieces, marker="op-1", content_type=kind)
+    async with running_kernel() as kernel:
+        await look(kernel, lambda: Service.objects.update(api_key_env="OPENAI_API_KEY"))
+        flight = await kernel.gateway.submit(ask("op-1", stream=stream))
+        await flight.wait_ended()
+        await settled(kernel)
+        row = await look(kernel, the_request)
+        columns = await look(kernel, lambda: repr(Request.objects.values().get()))
+        saved = await look(kernel, lambda: result_of(row))
+    assert SLASHED not in columns
+    assert row.provider_request_id == "[provider key removed]"
+    assert row.error_text == ("bad key [provider key removed]" if stream else "")
+    assert '"reason"' in row.usage_text
+    if written == ESCAPED["slash"]:
+        assert written.encode() not in (saved or b""), "this form is cut out of the bytes, too"
+
+
+@pytest.mark.parametrize("end", ["clean", "close"])
+async def test_an_answer_that_ends_inside_the_key_tells_nobody_most_of_it(
+    shop: ProviderProcess, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    spoken = delta() + b'data: {"error": {"message": "bad key ' + KEY[:-1].encode()
+    shop.next_bytes([spoken], marker="op-1", end=end)
+    async with running_kernel() as kernel:
+        await look(kernel, lambda: Service.objects.update(api_key_env="OPENAI_API_KEY"))
+        flight = await kernel.gateway.submit(ask("op-1", stream=True))
+        heard = await stream_bytes(flight)
+        await flight.wait_ended()
+        row = await look(kernel, the_request)
+        saved = await look(kernel, lambda: result_of(row))
+    assert KEY[:8].encode() not in heard
+    assert saved is not None and saved.endswith(b"bad key [provider key removed]")
+    assert KEY[:8].encode() not in saved
+
+
+async def test_a_key_that_an_error_text_is_cut_inside_of_is_not_told(
+    shop: ProviderProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SLASHED)
+    said = "x" * 280 + ESCAPED["any character"]  # a row keeps the first 300 characters
+    shop.next_bytes([b'data: {"error": "' + said.encode() + b'"}\n\n'], marker="op-1")
+    async with running_kernel() as kernel:
+        await look(kernel, lambda: Service.objects.update(api_key_env="OPENAI_API_KEY"))
+        flight = await kernel.gateway.submit(ask("op-1", stream=True))
+        outcome = (await flight.wait_ended()).outcome
+    assert outcome.error_text == "x" * 280 + "[provider key removed]"

@@ -23,6 +23,8 @@ from kernel.usage.bodies import insert_bodies_in_tx
 from kernel.usage.catalog import price_for_service_in_tx
 from kernel.usage.sql import HOLD
 
+Key = tuple[str, str]  # account, operation
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -95,51 +97,21 @@ def admit(*, items: Sequence[Submission]) -> list[Admission | Exception]:
 
     An outcome is an Admission, or the error for that submission alone: NotFound (account, service),
     Forbidden (account not active), InvalidInput (unpriced, no output limit under a cap),
-    CapReached, Conflict `operation_conflict` (same id, other content).
+    CapReached, Conflict `operation_conflict` (same id, other content). Items of one operation are
+    judged in their order, each as if it came alone after those before it (A1, A8).
     """
     now = clock.db_now()
     named = {item.account_id for item in items}
     accounts = {row.id: row for row in sql.rows(Account, {"id": named})}
     services = sql.rows(Service, {"id": _named_services(items)})
     routes = {row.id: Route(row, price_for_service_in_tx(service=row, at=now)) for row in services}
-    outcomes: dict[int, Admission | Exception] = {}
-    rows: dict[int, Request] = {}
-    first_with_key: dict[tuple[str, str], int] = {}
-    repeats: list[int] = []
+    asked: dict[Key, list[int]] = defaultdict(list)
     for index, item in enumerate(items):
-        key = (item.account_id, item.operation_id)
-        if key in first_with_key:
-            repeats.append(index)
-            continue
-        first_with_key[key] = index
-        try:
-            rows[index] = _row(item, accounts=accounts, routes=routes, now=now)
-        except KernelError as error:
-            outcomes[index] = error
-    insert_rows_in_tx(list(rows.values()), unless_taken=("account_id", "operation_id"))
-    kept = _stored(
-        [(row.account_id, row.operation_id) for row in rows.values()],
-        own={row.id: row for row in rows.values()},
-    )
-    mine: list[int] = []
-    for index, row in rows.items():
-        item, stored = items[index], kept[row.account_id, row.operation_id]
-        if stored.id == row.id:
-            mine.append(index)
-            outcomes[index] = Admission(row, created=True)
-        else:
-            outcomes[index] = _repeat(item, stored)
-    _refused_by_old_content(items, outcomes)
-    insert_bodies_in_tx(kind="request", bodies=[(rows[i].id, items[i].body) for i in mine])
-    for index in _over_cap(mine, rows, accounts):
-        row = rows[index]
-        outcomes[index] = CapReached(
-            f"account {row.account_id} would pass its cap", account_id=row.account_id
-        )
-    for index in repeats:
-        item = items[index]
-        first = outcomes[first_with_key[item.account_id, item.operation_id]]
-        outcomes[index] = _repeat(item, first.request) if isinstance(first, Admission) else first
+        asked[item.account_id, item.operation_id].append(index)
+    outcomes: dict[int, Admission | Exception] = {}
+    while asked:
+        rows = _first_rows(items, asked, outcomes, accounts=accounts, routes=routes, now=now)
+        asked = _admit_rows_in_tx(items, asked, outcomes, rows=rows, accounts=accounts)
     return [outcomes[index] for index in range(len(items))]
 
 
@@ -154,6 +126,69 @@ def admit_again(*, items: Sequence[Submission]) -> list[Admission | Exception]:
         for item in items
     ]
     return admit.transaction(items=fresh)  # type: ignore[attr-defined]  # set by @transaction
+
+
+def _first_rows(
+    items: Sequence[Submission],
+    asked: Mapping[Key, Sequence[int]],
+    outcomes: dict[int, Admission | Exception],
+    *,
+    accounts: dict[str, Account],
+    routes: dict[str, Route],
+    now: datetime,
+) -> dict[int, Request]:
+    """Per operation the row of the first item that may have one; refusals of those before it."""
+    rows: dict[int, Request] = {}
+    for indexes in asked.values():
+        for index in indexes:
+            try:
+                rows[index] = _row(items[index], accounts=accounts, routes=routes, now=now)
+                break
+            except KernelError as error:
+                outcomes[index] = error
+    return rows
+
+
+@requires_transaction
+def _admit_rows_in_tx(
+    items: Sequence[Submission],
+    asked: Mapping[Key, Sequence[int]],
+    outcomes: dict[int, Admission | Exception],
+    *,
+    rows: dict[int, Request],
+    accounts: dict[str, Account],
+) -> dict[Key, list[int]]:
+    """Insert what is new and judge each item against the row of its operation, where there is one.
+
+    Returns what is still to be judged: other content after an item that would pass the cap. Its key
+    was inserted and deleted here, so nobody else holds it while the account row is locked.
+    """
+    insert_rows_in_tx(list(rows.values()), unless_taken=("account_id", "operation_id"))
+    own = {row.id: row for row in rows.values()}
+    kept = _stored(asked, own=own)
+    mine: list[int] = []
+    for key, stored in kept.items():
+        for index in asked[key]:
+            if index in rows and rows[index].id == stored.id:
+                mine.append(index)
+                outcomes[index] = Admission(stored, created=True)
+            elif index not in outcomes or stored.id not in own:
+                # A repeat is answered from its row even where a new request would be refused (A8).
+                outcomes[index] = _repeat(items[index], stored)
+    mine.sort()
+    insert_bodies_in_tx(kind="request", bodies=[(rows[i].id, items[i].body) for i in mine])
+    again: dict[Key, list[int]] = {}
+    for index in _over_cap(mine, rows, accounts):
+        key = items[index].account_id, items[index].operation_id
+        refusal = CapReached(f"account {key[0]} would pass its cap", account_id=key[0])
+        for later in asked[key][asked[key].index(index) :]:
+            # The same content holds the same and would pass it, too; other content may still fit.
+            if key in again or items[later].content_sha256 != items[index].content_sha256:
+                del outcomes[later]
+                again.setdefault(key, []).append(later)
+            else:
+                outcomes[later] = refusal
+    return again
 
 
 def _named_services(items: Sequence[Submission]) -> set[str]:
@@ -234,9 +269,7 @@ def _hold(
     )
 
 
-def _stored(
-    keys: Iterable[tuple[str, str]], *, own: Mapping[str, Request]
-) -> dict[tuple[str, str], Request]:
+def _stored(keys: Iterable[Key], *, own: Mapping[str, Request]) -> dict[Key, Request]:
     """The rows under these (account, operation id): ids from the unique key, then rows by id.
 
     Rows of `own`, by id, are what was just inserted and need no look.
@@ -244,7 +277,7 @@ def _stored(
     by_account: dict[str, list[str]] = defaultdict(list)
     for account_id, operation_id in keys:
         by_account[account_id].append(operation_id)
-    found: dict[tuple[str, str], Request] = {}
+    found: dict[Key, Request] = {}
     others: list[str] = []
     for account_id, operations in by_account.items():
         where = {"account_id": account_id, "operation_id": operations}
@@ -270,19 +303,6 @@ def _repeat(item: Submission, stored: Request) -> Admission | Exception:
 
 def _root(request_id: str) -> str:
     return request_id.partition(".")[0]
-
-
-def _refused_by_old_content(
-    items: Sequence[Submission], outcomes: dict[int, Admission | Exception]
-) -> None:
-    """A repeat is answered from its row even where a new request would be refused now (A8)."""
-    refused = {
-        (items[index].account_id, items[index].operation_id): index
-        for index, outcome in outcomes.items()
-        if isinstance(outcome, Exception) and not isinstance(outcome, Conflict)
-    }
-    for key, stored in _stored(refused, own={}).items():
-        outcomes[refused[key]] = _repeat(items[refused[key]], stored)
 
 
 @requires_transaction

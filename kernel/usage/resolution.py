@@ -14,8 +14,10 @@ from kernel.errors import InvalidInput, LostRace, NotFound
 from kernel.models import Request
 from kernel.states import Billing, Result
 from kernel.transactions import requires_transaction, transaction
+from kernel.usage import pricing
 from kernel.usage.dispatch import release_holds_in_tx
 from kernel.usage.metering import Metering, read_usage
+from kernel.usage.notices import tell_unpriced_in_tx
 from kernel.usage.settlement import (
     CORRUPT,
     UNREADABLE,
@@ -71,7 +73,7 @@ def resolve_unknown(
     if billing == Billing.NOT_CHARGED:
         release_holds_in_tx(requests=[row])
     _audit(row, "request.resolve_unknown", evidence=evidence, note=note, actor=actor)
-    return _settled_if_possible(row.id, billing, now)
+    return _settled_if_possible(row, billing, now)
 
 
 @transaction
@@ -109,7 +111,7 @@ def resolve_pending(
     if moved != 1:
         raise _lost(row)
     _audit(row, "request.resolve_pending", evidence=evidence, note=note, actor=actor)
-    return _settled_if_possible(row.id, Billing.PENDING, now)
+    return _settled_if_possible(row, Billing.PENDING, now)
 
 
 @transaction
@@ -181,23 +183,24 @@ def _reason_after(billing: str, usage_text: str) -> str:
 
 
 @requires_transaction
-def _settle_in_tx(row: Request, now: datetime) -> None:
+def _settle_in_tx(row: Request, now: datetime, *, reason_before: str) -> None:
+    """Charge the row, or note why it still waits: told once, by whoever notes it first (A12)."""
     try:
         charge = charge_for(Owing.of(row), now=now)
     except UNREADABLE:
         charge = CORRUPT
-    if isinstance(charge, str):
-        Request.objects.filter(id=row.id, billing_state=Billing.PENDING).update(
-            pending_reason=charge
-        )
-    else:
+    if not isinstance(charge, str):
         post_charges_in_tx(charges=[charge])
+        return
+    Request.objects.filter(id=row.id, billing_state=Billing.PENDING).update(pending_reason=charge)
+    if charge in pricing.REASONS and charge != reason_before:
+        tell_unpriced_in_tx([row.id], reason=charge)
 
 
-def _settled_if_possible(request_id: str, billing: str, now: datetime) -> Request:
-    row = Request.objects.get(id=request_id)
+def _settled_if_possible(before: Request, billing: str, now: datetime) -> Request:
+    row = Request.objects.get(id=before.id)
     if billing == Billing.PENDING:
-        _settle_in_tx(row, now)
+        _settle_in_tx(row, now, reason_before=before.pending_reason)
         row.refresh_from_db()
     return row
 

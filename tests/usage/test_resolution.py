@@ -2,14 +2,17 @@
 
 import json
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kernel import audit, clock, usage
 from kernel.errors import InvalidInput, LostRace, NotFound
-from kernel.models import Account, AuditRow, LedgerRow, Request
+from kernel.models import Account, AuditRow, LedgerRow, Notification, Request
 from kernel.usage import Evidence
+from kernel.usage.settlement import settlement_page
+from tests.delivery import post
 from tests.support.product import (
     OPERATOR,
     admitted,
@@ -77,6 +80,13 @@ def give(request_id: str, usage_object: Any, *, executed: bool = True, **more: A
 
 def last_audit(request_id: str) -> AuditRow:
     return AuditRow.objects.filter(subject=f"request:{request_id}").order_by("-sequence")[0]
+
+
+def told_unpriced() -> list[tuple[str, str]]:
+    """Request id and reason of every `request.unpriced`, oldest first."""
+    rows = Notification.objects.filter(event="request.unpriced").order_by("id")
+    data = [json.loads(bytes(row.content))["data"] for row in rows]
+    return [(each["request_id"], each["reason"]) for each in data]
 
 
 # --- unknown outcomes -------------------------------------------------------------------------
@@ -254,6 +264,64 @@ def test_an_unpriced_request_with_metering_waits_for_its_price(kernel_db: None) 
     assert states(row) == ("complete", "pending", "unpriced")
     assert row.usage_text
     assert_invariants()
+
+
+@pytest.mark.parametrize("outcome", ["pending", "unknown", "unknown with metering"])
+@pytest.mark.parametrize("first", ["act", "pass"])
+def test_a_charge_that_waits_for_a_price_is_told_once_by_act_or_pass(
+    kernel_db: None, outcome: str, first: str
+) -> None:
+    make_account(allow_unpriced=True)
+    make_service(price_provider="", price_model="")
+    post.destination(events=["request.unpriced"])
+    if outcome == "pending":
+        request_id = pending() if first == "act" else pending(USAGE)
+    else:
+        request_id = unknown(usage_object=USAGE if outcome.endswith("metering") else None)
+    if first == "pass":
+        settlement_page(cursor=None, limit=50)
+    act_again = give if outcome == "pending" else partial(resolve, executed=True)
+    assert states(act_again(request_id, usage_object=GIVEN))[1:] == ("pending", "unpriced")
+    for _ in range(2):
+        settlement_page(cursor=None, limit=50)
+    give(request_id, GIVEN)
+    assert told_unpriced() == [(request_id, "unpriced")]
+    assert_invariants()
+
+
+def test_an_act_that_changes_why_a_charge_waits_tells_it_as_a_pass_would(acme: None) -> None:
+    post.destination(events=["request.unpriced"])
+    request_id = pending()
+    row = give(request_id, GIVEN | {"prompt_tokens_details": {"audio_tokens": 5}})
+    assert states(row)[1:] == ("pending", "unpriced_unit")
+    settlement_page(cursor=None, limit=50)
+    assert told_unpriced() == [(request_id, "unpriced_unit")]
+    give(request_id, GIVEN)
+    assert states(request_id)[1] == "settled"
+    assert len(told_unpriced()) == 1
+    assert_invariants()
+
+
+@pytest.mark.parametrize("usage_object", [GIVEN, None], ids=["settled", "no usage"])
+def test_an_act_that_waits_for_no_price_tells_nothing(acme: None, usage_object: Any) -> None:
+    post.destination(events=["request.unpriced"])
+    resolve(unknown(), executed=True, usage_object=usage_object)
+    assert told_unpriced() == []
+
+
+def test_an_act_beside_a_pass_tells_it_once(kernel_db: None) -> None:
+    make_account(allow_unpriced=True)
+    make_service(price_provider="", price_model="")
+    post.destination(events=["request.unpriced"])
+    post.rule("request.unpriced")
+    request_id = unknown(usage_object=USAGE)
+    acted, passed = at_once(
+        lambda: resolve(request_id, executed=True, usage_object=GIVEN),
+        lambda: usage.settle(items=[request_id]),
+    )
+    assert (type(acted), type(passed)) == (Request, list)
+    assert told_unpriced() == [(request_id, "unpriced")]
+    assert Notification.objects.filter(event="alert.request.unpriced").count() == 1
 
 
 def test_a_write_off_is_final_audited_and_gives_the_hold_back(acme: None) -> None:

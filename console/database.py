@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
@@ -27,27 +28,29 @@ def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[
     """Returns the DATABASES entry for `url` ('' = the embedded SQLite file at `default_path`).
 
     A MySQL or MariaDB URL without a password takes `mysql_password`; `?ssl-ca=/path` speaks TLS and
-    verifies the server. ImproperlyConfigured for other databases, and for options that would be
-    ignored.
+    verifies the server. ImproperlyConfigured for other databases, for whatever would be ignored,
+    and for a database that nobody named or that lives in memory: it would keep nothing.
     """
     if not url:
         return _sqlite(str(default_path))
     try:
+        parts = urlsplit(url)
         parsed: dict[str, Any] = dict(dj_database_url.parse(url))
     except ValueError:  # its words may hold the URL, and that a password
-        raise ImproperlyConfigured(f"BAILING_DATABASE_URL must look like {FORM}") from None
-    engine = parsed["ENGINE"]
-    if engine.endswith("sqlite3"):
-        return _sqlite(parsed["NAME"] or str(default_path))
-    if not engine.endswith("mysql"):
-        raise ImproperlyConfigured(f"BAILING_DATABASE_URL must look like {FORM}")
-    tls = parsed.pop("OPTIONS", {})
-    if set(tls) - {"ssl"}:  # an option that nobody reads would promise what is not so
-        raise ImproperlyConfigured(
-            f"BAILING_DATABASE_URL must look like {FORM}: no other option is read"
-        )
-    if tls:  # with the authority alone a server without TLS is spoken to in the open
-        tls["ssl_mode"] = "VERIFY_IDENTITY"
+        raise _refused("") from None
+    if "#" in url:
+        raise _refused(": # is written %23")
+    if parsed["ENGINE"].endswith("sqlite3"):
+        if parts.query:
+            raise _refused(": SQLite takes no option")
+        if parts.netloc or not _is_file(parsed["NAME"]):
+            raise _refused(": SQLite needs a file")
+        return _sqlite(parsed["NAME"])
+    if not parsed["ENGINE"].endswith("mysql"):
+        raise _refused("")
+    if not parsed["NAME"]:
+        raise _refused(": the name is missing")
+    parsed.pop("OPTIONS", None)
     return {
         **parsed,
         "ENGINE": "kernel.mysql",
@@ -55,7 +58,7 @@ def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[
         "CONN_MAX_AGE": 0,
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
-            **tls,
+            **_tls(parts),
             "charset": "utf8mb4",
             "isolation_level": "read committed",
             "connect_timeout": 5,
@@ -69,6 +72,28 @@ def database(url: str, *, default_path: Path, mysql_password: str = "") -> dict[
         },
         "TEST": {"CHARSET": "utf8mb4", "COLLATION": "utf8mb4_bin"},
     }
+
+
+def _tls(parts: SplitResult) -> dict[str, Any]:
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    if not options:
+        return {}
+    if len(options) > 1 or options[0][0] != "ssl-ca":  # an option that nobody reads is no promise
+        raise _refused(": no other option is read")
+    authority = options[0][1]
+    if not authority:
+        raise _refused(": ssl-ca needs a file")
+    # With the authority alone a server without TLS is spoken to in the open.
+    return {"ssl": {"ca": authority}, "ssl_mode": "VERIFY_IDENTITY"}
+
+
+def _is_file(name: str) -> bool:
+    """SQLite reads a name that starts with `file:` as a URI, which may mean memory."""
+    return bool(name) and name != ":memory:" and not name.startswith("file:")
+
+
+def _refused(why: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f"BAILING_DATABASE_URL must look like {FORM}{why}")
 
 
 def _sqlite(name: str) -> dict[str, Any]:

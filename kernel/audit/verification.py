@@ -2,8 +2,8 @@
 
 What is kept elsewhere is a heads file, an export as JSON lines, or the JSONL copy: each line names
 a row and its hash. A row that such a line names and the database lacks was removed, wherever in its
-chain it stood; or the database is older than the line, restored to an earlier moment. From a chain
-that ends too early nobody can tell which. Everything is read page by page.
+chain it stood; or the database was restored to an earlier moment, and is older than the line or was
+worked on since. Nobody can tell which from the rows alone. Everything is read page by page.
 """
 
 import json
@@ -16,11 +16,14 @@ from django.db.models import Max, OuterRef, Q, Subquery
 
 from kernel.audit.trail import GENESIS, digest
 from kernel.errors import InvalidInput
+from kernel.ids import is_id
 from kernel.models import AuditRow
 from kernel.transactions import reading
 
 PAGE_ROWS = 500
 HEAD_FIELDS = ("id", "subject", "sequence", "sha256")
+SUBJECT_CHARS_MAX = 160  # a kind and an id
+CHANGED = "changed outside the product, or restored to an earlier moment and worked on since"
 Tick = Callable[[int], None]
 
 
@@ -98,9 +101,24 @@ def count() -> int:
 def _kept(number: int, raw: bytes) -> dict[str, Any]:
     try:
         value = json.loads(raw)
-        return {name: value[name] for name in HEAD_FIELDS}
-    except (ValueError, TypeError, KeyError):
-        raise InvalidInput(f"line {number} names no audit row", field="against") from None
+        kept = {name: value[name] for name in HEAD_FIELDS}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        kept = {}
+    if not _names_a_row(kept):
+        raise InvalidInput(f"line {number} names no audit row", field="against")
+    return kept
+
+
+def _names_a_row(kept: dict[str, Any]) -> bool:
+    sequence = kept.get("sequence")
+    return (
+        is_id(kept.get("id"))
+        and is_id(kept.get("subject"), chars_max=SUBJECT_CHARS_MAX)
+        and isinstance(kept.get("sha256"), str)
+        and isinstance(sequence, int)
+        and not isinstance(sequence, bool)
+        and sequence >= 1
+    )
 
 
 def _lost(kept: list[dict[str, Any]]) -> Iterator[ChainFault]:
@@ -112,7 +130,7 @@ def _lost(kept: list[dict[str, Any]]) -> Iterator[ChainFault]:
             what = f"is gone: the chain here is older, it ends at row {end}"
             yield ChainFault(one["subject"], one["sequence"], what, is_older=True)
         else:
-            what = f"is gone, though the chain here goes on to row {end}"
+            what = f"is gone, though the chain here goes on to row {end}: {CHANGED}"
             yield ChainFault(one["subject"], one["sequence"], what)
 
 

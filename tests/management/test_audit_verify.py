@@ -1,6 +1,7 @@
 """manage.py audit_verify: an edit, a gap, a changed order and a cut tail are found (M2)."""
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from kernel.audit import verification
 from kernel.audit.export import AuditCopy
 from kernel.audit.trail import digest
 from kernel.conf import override
+from kernel.errors import InvalidInput
 from kernel.management.progress import ProgressBar
 from kernel.models import Account, AuditRow
 from tests.management.running import done, run
@@ -98,7 +100,7 @@ def test_a_cut_tail_shows_against_kept_heads_only(tmp_path: Path) -> None:
     assert run("audit_head", str(heads)).code == 1, "kept heads are not replaced"
 
 
-def test_a_row_out_of_the_middle_is_no_lost_time(tmp_path: Path) -> None:
+def test_a_row_out_of_the_middle_is_tampering_or_work_after_a_restore(tmp_path: Path) -> None:
     heads = tmp_path / "heads.jsonl"
     done("audit_head", str(heads))
     head = acme(4)
@@ -109,7 +111,9 @@ def test_a_row_out_of_the_middle_is_no_lost_time(tmp_path: Path) -> None:
     answer = run("audit_verify", "--against", str(heads), "--json")
     found = {(each["sequence"], each["is_older"]) for each in answer.document}
     assert found == {(5, False), (4, False)}
-    assert "Rows were changed outside the product" in answer.error
+    told = "changed outside the product, or restored to an earlier moment and worked on since"
+    assert f"Rows were {told}; compare" in answer.error
+    assert told in run("audit_verify", "--against", str(heads)).out
 
 
 def test_a_chain_that_was_written_anew_shows_against_kept_lines(tmp_path: Path) -> None:
@@ -132,6 +136,46 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: bytes) -> Non
     for name in ("x", "none"):
         answer = run("audit_verify", "--against", str(tmp_path / name))
         assert answer.code == 1 and "Every audit chain fits." not in answer.out
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sequence": "5"},
+        {"sequence": None},
+        {"sequence": True},
+        {"sequence": 1.5},
+        {"sequence": -1},
+        {"sequence": 0},
+        {"id": None},
+        {"id": ""},
+        {"id": ["x"]},
+        {"id": "aud é"},
+        {"id": "\ud800"},
+        {"id": "a" * 129},
+        {"subject": None},
+        {"subject": {}},
+        {"subject": "account:é"},
+        {"subject": "a" * 161},
+        {"sha256": 1},
+    ],
+    ids=str,
+)
+def test_a_line_that_names_no_row_is_told_by_its_number(
+    tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    good = next(audit.heads())
+    bad = json.dumps({**json.loads(good), "sequence": 99, "id": "aud_gone", **wrong}).encode()
+    with pytest.raises(InvalidInput, match="line 2 names no audit row"):
+        list(audit.compare([good, bad + b"\n"]))
+    (tmp_path / "x").write_bytes(good + bad + b"\n")
+    answer = run("audit_verify", "--against", str(tmp_path / "x"))
+    assert answer.code == 1 and "line 2 names no audit row" in answer.error
+
+
+def test_a_line_that_is_nested_too_deep_is_told_by_its_number() -> None:
+    with pytest.raises(InvalidInput, match="line 1 names no audit row"):
+        list(audit.compare([b"[" * 100_000 + b"\n"]))
 
 
 def test_chains_longer_than_a_page_are_walked_with_progress(

@@ -7,7 +7,7 @@ from pathlib import Path
 from django.core.management.base import CommandError, CommandParser
 
 from kernel import audit
-from kernel.audit.verification import count
+from kernel.audit import verification
 from kernel.management.base import EXIT_FAILED, KernelCommand, Options, add_json, shown
 from kernel.management.progress import ProgressBar
 
@@ -17,7 +17,7 @@ LOST_TIME = (
     "Every one is an end: this database is older than the kept lines, as after a restore to an"
     " earlier moment. If none was restored, the ends were cut off."
 )
-CHANGED = "Rows were changed outside the product; compare with a backup or the exported log."
+CHANGED = f"Rows were {verification.CHANGED}; compare with a backup or the exported log."
 
 
 class Command(KernelCommand):
@@ -74,7 +74,7 @@ class Command(KernelCommand):
             )
 
     def _faults(self, options: Options) -> Iterator[audit.ChainFault]:
-        with ProgressBar("Audit rows", count()) as bar:
+        with ProgressBar("Audit rows", verification.count()) as bar:
             yield from audit.verify(subject_prefix=options["subject"], tick=bar.add)
         for path in options["against"]:
             try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Exists, Subquery
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 
 from kernel import clock, outbox, schema, sql
 from kernel.conf import conf
@@ -27,6 +27,8 @@ from kernel.transactions import reading, requires_transaction, transaction
 OUTCOMES = frozenset({Delivery.DELIVERED, Delivery.REFUSED, Delivery.NOT_SENT, Delivery.UNKNOWN})
 SILENT = frozenset({Delivery.NOT_SENT, Delivery.UNKNOWN})  # the receiver has said nothing
 CIRCUIT_OPEN = "circuit_open"
+PATIENCE = 3  # times notification_attempts_max: then a message dies, whoever is at fault
+SEEN_ROWS_MAX = 10_000  # the newest attempts are looked at, no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +65,20 @@ def record_attempts(*, items: Sequence[Report]) -> list[Recorded | Exception]:
 
     One transaction for all. Evidence is cut to `evidence_bytes_max`, head and tail. After
     `notification_attempts_max` attempts a dead letter is written in the same transaction; it waits
-    while the fault is ours (`is_fault_ours`), and while migration 0067 is absent (H3). Repeating
-    the call after a lost acknowledgement is fine. The outcome of an item is LostRace `lost_lease`
-    when another sender or the recovery has its message.
+    while the fault is ours (`is_fault_ours`), for `PATIENCE` times as many attempts at most, and
+    while migration 0067 is absent (H3). Repeating the call after a lost acknowledgement is fine.
+    The outcome of an item is LostRace `lost_lease` when another sender or the recovery has its
+    message.
     """
     for item in items:
         if item.outcome not in OUTCOMES:
             raise ValueError(f"{item.outcome} is no outcome of an attempt")
+    silent = [item for item in items if item.outcome in SILENT and item.http_status is None]
     ours = frozenset(
         item.claimed.id
-        for item in items
+        for item in silent
         if item.claimed.number >= conf.notification_attempts_max
-        and item.outcome in SILENT
-        and item.http_status is None
+        and len(silent) == len(items)  # else somebody has answered just now
         and is_fault_ours(notification_id=item.claimed.id)
     )
     return _record(items=items, ours=ours, missing=missing_for_dead_letters())
@@ -149,7 +152,7 @@ def end_attempt_in_tx(
     values: dict[str, Any] = {"owner": "", "fence_token": fence_token, "lease_expires_at": None}
     if attempt.outcome == Delivery.DELIVERED:
         values |= {"state": NotificationState.DELIVERED, "finished_at": now}
-    elif _is_over(attempt) and not missing and not (closed and attempt.is_ours):
+    elif _is_over(attempt) and not missing and not (closed and _may_wait(attempt)):
         row.error_text = f"{CIRCUIT_OPEN}: {row.error_text}" if closed else row.error_text
         values |= {"state": NotificationState.DEAD, "finished_at": now}
     else:
@@ -168,6 +171,10 @@ def end_attempt_in_tx(
 
 def _is_over(attempt: Attempt) -> bool:
     return attempt.is_final or attempt.number >= conf.notification_attempts_max
+
+
+def _may_wait(attempt: Attempt) -> bool:
+    return attempt.is_ours and attempt.number < PATIENCE * conf.notification_attempts_max
 
 
 @requires_transaction
@@ -249,18 +256,46 @@ def _count_failure_in_tx(row: Notification, *, was_probe: bool) -> bool:
 
 @reading
 def is_fault_ours(*, notification_id: str) -> bool:
-    """Whether other destinations fail as well and none has taken anything since its last attempt.
+    """Whether another active destination was silent of late, and nobody has answered since.
 
-    Then it is our network, not their receivers (F2). Idle destinations say nothing, and a single
-    one has nobody to be compared with; an executor comes to us.
+    Then it is our network, not their receivers (F2). Of late: within the longest wait of the
+    schedule, for who waits is tried that often. Since: since that silence and since this message's
+    own last attempt. A refusal is an answer; an executor comes to us, so it proves nothing.
     """
+    newest = DeliveryAttempt.objects.aggregate(top=Max("id"))["top"] or 0
+    seen = DeliveryAttempt.objects.filter(id__gt=newest - SEEN_ROWS_MAX)
     tried = DeliveryAttempt.objects.filter(notification_id=notification_id).order_by("-number")
-    taken = Notification.objects.filter(
-        state=NotificationState.DELIVERED, updated_at__gt=Subquery(tried.values("ended_at")[:1])
-    ).exclude(channel=outbox.EXECUTOR)
-    own = Notification.objects.filter(id=notification_id).values("destination_id")
-    failing = Destination.objects.filter(active=True, failures__gt=0, closed_until_at__isnull=False)
-    return failing.filter(~Exists(taken)).exclude(id__in=own).exists()
+    since = tried.values_list("id", flat=True).first()
+    if since is not None and _is_answered(seen.filter(id__gt=since)):
+        return False  # the usual end, without a look at anything older
+    silence = _silence(seen, notification_id)
+    return silence is not None and not _is_answered(seen.filter(id__gt=silence))
+
+
+def _silence(seen: QuerySet[DeliveryAttempt], notification_id: str) -> int | None:
+    """The id of the newest attempt of late at which another destination said nothing."""
+    own = Notification.objects.filter(id=notification_id).values_list("destination_id", flat=True)
+    others = Destination.objects.filter(active=True).exclude(id=own.first() or "")
+    longest = conf.notification_retry_max_seconds * (1 + schedule.JITTER)
+    silent = seen.filter(
+        Exists(_sent_by_us().filter(destination_id__in=others.values("id"))),
+        outcome__in=sorted(SILENT),
+        http_status__isnull=True,
+        ended_at__gt=clock.db_now() - timedelta(seconds=longest),
+    )
+    return silent.order_by("-id").values_list("id", flat=True).first()
+
+
+def _is_answered(attempts: QuerySet[DeliveryAttempt]) -> bool:
+    spoken = Q(http_status__isnull=False) | ~Q(outcome__in=sorted(SILENT))
+    return attempts.filter(spoken & Exists(_sent_by_us())).exists()
+
+
+def _sent_by_us() -> QuerySet[Notification]:
+    """The notification of an attempt, unless an executor has it."""
+    return Notification.objects.filter(id=OuterRef("notification_id")).exclude(
+        channel=outbox.EXECUTOR
+    )
 
 
 @requires_transaction

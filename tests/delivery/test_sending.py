@@ -1,6 +1,5 @@
 """What an attempt came to, and all that follows, in one transaction (F2, F3, F6)."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 
 from kernel import clock, schema
 from kernel.conf import conf, override
-from kernel.delivery import destinations, recovery
+from kernel.delivery import destinations
 from kernel.delivery.claims import Claimed
 from kernel.delivery.recovery import reclaim_page
 from kernel.errors import CommitOutcomeUnknown, LostRace, Unavailable
@@ -223,72 +222,6 @@ def test_a_message_on_its_way_does_not_open_what_a_person_closed() -> None:
     until = Destination.objects.get().closed_until_at
     post.delivered(one)
     assert Destination.objects.get().closed_until_at == until
-
-
-@pytest.fixture
-def hard() -> Iterator[None]:
-    """One failure closes a destination; a message has two attempts."""
-    with override(destination_failures_count_max=1, notification_attempts_max=2):
-        yield
-
-
-def fail_at_once(*names: str, outcome: str = "not_sent") -> list[str]:
-    """Each of them has a message whose last attempt fails, one after the other: their states."""
-    for name in names:
-        post.destination(name)
-        post.queued(1, to=name)
-    status = 500 if outcome == "refused" else None
-    for one in post.take():
-        post.failed(one, outcome, http_status=status)
-    for name in names:
-        post.let_reopen(name)
-    Notification.objects.update(due_at=clock.db_now())
-    return [post.failed(one, outcome, http_status=status).state for one in post.take()]
-
-
-def try_again(name: str, outcome: str = "not_sent") -> str:
-    """One more attempt at the message of this destination: its state."""
-    post.let_reopen(name)
-    Notification.objects.filter(destination_id=name).update(due_at=clock.db_now())
-    return post.failed(post.take_one(), outcome, http_status=None).state
-
-
-def test_nothing_dies_while_everybody_who_is_tried_fails_at_once(hard: None) -> None:
-    """Then it is our network, not their receivers. Who is idle does not testify against them."""
-    post.destination("idle")
-    assert fail_at_once("a", "b") == ["queued", "queued"]
-    assert try_again("b", "unknown") == "queued"
-    post.queued(1, to="idle")
-    post.delivered(post.take_one())
-    assert try_again("b") == "dead", "another one works"
-
-
-def test_an_executor_that_comes_to_us_does_not_prove_our_way_out(hard: None) -> None:
-    assert fail_at_once("a", "b") == ["queued", "queued"]
-    (taken,) = post.queued(1, to="a")
-    Notification.objects.filter(id=taken).update(
-        state="delivered", channel="executor", updated_at=clock.db_now()
-    )
-    assert try_again("b") == "queued"
-
-
-def test_who_answers_is_at_fault_itself(hard: None) -> None:
-    assert fail_at_once("a", "b", outcome="refused") == ["dead", "dead"]
-
-
-def test_a_single_destination_has_nobody_to_be_compared_with(hard: None) -> None:
-    post.destination("idle")
-    assert fail_at_once("a") == ["dead"]
-
-
-def test_a_lost_sender_waits_as_well_while_everybody_fails(hard: None) -> None:
-    assert fail_at_once("a", "b") == ["queued", "queued"]
-    post.let_reopen("b")
-    Notification.objects.filter(destination_id="b").update(due_at=clock.db_now())
-    one = post.take_one()
-    post.let_lease_end(one.id)
-    assert recovery.reclaim(notification_id=one.id)
-    assert post.reread(one.id).state == "queued"
 
 
 # --- telling about dead letters ------------------------------------------------------------------

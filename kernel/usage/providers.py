@@ -87,7 +87,7 @@ def build_call(
         policy=AddressPolicy(allow_private=service.allow_private),
         hide_usage=prepared.hide_usage,
         choices=request.choices,
-        secret=key.encode(),
+        secret=key.strip().encode(),  # a peer reads a key without the spaces around it
     )
 
 

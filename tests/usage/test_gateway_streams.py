@@ -161,12 +161,13 @@ async def test_fifty_streams_at_once_are_all_saved_and_leave_nothing_open(
 KEY = "sk-a-provider-key-of-this-test"
 
 
+@pytest.mark.parametrize("space", ["", " "])
 @pytest.mark.parametrize("end", ["clean", "close"])
 async def test_a_key_that_a_stream_quotes_is_cut_out_before_anybody_has_it(
-    shop: ProviderProcess, monkeypatch: pytest.MonkeyPatch, end: str
+    shop: ProviderProcess, monkeypatch: pytest.MonkeyPatch, end: str, space: str
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    spoken = delta("you sent " + KEY) + event({"error": {"message": f"bad key {KEY}"}}) + DONE
+    monkeypatch.setenv("OPENAI_API_KEY", space + KEY)
+    spoken = delta("you sent " + KEY) + event({"error": {"message": f"bad key:{KEY}"}}) + DONE
     cut = spoken.index(KEY.encode()) + 7  # in the middle of the first one
     pieces = [spoken[:cut], spoken[cut:]]
     named = f"text/event-stream; key={KEY}"

@@ -20,6 +20,8 @@ def reason_not_to_start() -> str:
         return str(error)
     try:
         django.setup()
-    except ImproperlyConfigured as error:  # such as a database driver that is not installed
+    except ImproperlyConfigured as error:
+        if "mysqlclient" in str(error):
+            return "The driver for MySQL and MariaDB is not installed: run `make mysql` once."
         return " ".join(str(error).split())
     return ""

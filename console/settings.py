@@ -27,7 +27,9 @@ if not SECRET_KEY:
         SECRET_KEY = os.urandom(32).hex()
     else:
         raise ImproperlyConfigured(
-            "DJANGO_SECRET_KEY is not set. Run `manage.py install` once; it writes .env."
+            "DJANGO_SECRET_KEY is not set. `manage.py install` writes a .env where there is none;"
+            " to one that is there add a key:"
+            ' echo "DJANGO_SECRET_KEY=$(openssl rand -base64 48)" >> .env'
         )
 
 # Former keys, comma-separated: what they signed or encrypted (second factors) is still read.
@@ -223,5 +225,7 @@ LOGGING = {
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
         "uvicorn.access": {"level": "WARNING"},
+        # Its lines of each start and end say less than ours, and one promises what is not so.
+        "uvicorn.error": {"level": "WARNING"},
     },
 }

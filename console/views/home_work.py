@@ -73,7 +73,7 @@ def delivery_items(found: Figures) -> list[dict[str, Any]]:
                 "%(count)s open dead letters",
                 found.dead_letters.count,
             ),
-            _("Given up after all attempts. Replay them once the cause is gone, or archive them."),
+            _("Refused, or given up after all attempts. Replay them once the cause is gone."),
             icon="dead-letters",
             tone="danger",
             href=reverse("dead-letters"),

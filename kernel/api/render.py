@@ -12,6 +12,7 @@ from kernel.models import Request
 from kernel.money import nano_to_usd
 from kernel.states import Billing, Result
 from kernel.usage.metering import Metering
+from kernel.usage.providers import KEY_MISSING, KEY_UNREADABLE, SET_THE_KEY
 from kernel.usage.streams import UsageChunkFilter
 
 IN_FLIGHT_RETRY_SECONDS = 2
@@ -120,7 +121,9 @@ def _error_of(row: Request) -> KernelError:
         return PeerError(
             row.error_text or "The request failed.",
             code=row.error_code or "failed",
-            next_action="Nothing more happens under this operation id; use a new one.",
+            next_action=SET_THE_KEY
+            if row.error_code in (KEY_MISSING, KEY_UNREADABLE)
+            else "Nothing more happens under this operation id; use a new one.",
             **names,
         )
     return OutcomeUnknown(

@@ -84,7 +84,7 @@ QUERIES: dict[str, tuple[str, Callable[[], Any], str]] = {
         lambda: LETTERS.after(Filter(destination_id="dst").text(), None, until=NOW, limit=1000),
         "bz_dlq_destination_state",
     ),
-    "running operations": ("bz_operations", work._waiting, "bz_operation_state"),
+    "running operations": ("bz_operations", lambda: work._waiting(only=""), "bz_operation_state"),
     "items of a page": (
         "bz_operation_items",
         lambda: work._items(operation_id="op_000003", first=100, limit=50),

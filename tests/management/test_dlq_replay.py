@@ -11,6 +11,7 @@ from kernel.delivery import dead_letters
 from kernel.models import DeadLetter, Operation
 from kernel.operations import Operations
 from tests.delivery.letters import ANN, dead, dead_child, replays_of, reread
+from tests.delivery.post import destination
 from tests.management.running import done, last_act, run, start
 from tests.operations.place import PRINT, many, planned, queued, running, work_off, worker
 from tests.support.wait import wait_until
@@ -129,3 +130,10 @@ def test_operations_are_listed_shown_and_moved() -> None:
     assert end == {"state": "done", "outcome": "queued", "count": 3}
     assert "is done" in run("operation", "cancel", row.id).error
     assert "no operation op_none" in run("operation", "show", "op_none").error.lower()
+
+
+def test_a_destination_that_is_not_there_is_told_from_one_without_dead_letters() -> None:
+    destination("dst_quiet")
+    only = (*WHY, "--plan-only")
+    assert "No open dead letter" in run("dlq_replay", "--destination", "dst_quiet", *only).error
+    assert run("dlq_replay", "--destination", "dst_qiet", *only).error == "No destination dst_qiet."

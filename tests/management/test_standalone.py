@@ -1,16 +1,20 @@
 """manage.py standalone: its exit codes, and requests that never finish (E5, G3, G4)."""
 
+import os
 import re
 import signal
 import socket
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.core.management import CommandError
 
+from kernel.management.commands.standalone import _only_one
 from kernel.models import Request
-from tests.management.running import start
+from tests.management.running import run_process, start
 from tests.support.fixtures import provider, provider_process, shop
 from tests.support.product import CHAT, chat_body, make_token
 from tests.support.provider import ProviderProcess
@@ -140,3 +144,17 @@ def _catches(pid: int, number: int) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def test_a_second_one_names_the_first(settings: Any, tmp_path: Path) -> None:
+    settings.VAR_DIR = tmp_path
+    said = f"as process {os.getpid()}: end it .* BAILING_VAR_DIR"
+    with _only_one(), pytest.raises(CommandError, match=said), _only_one():
+        pass
+
+
+@pytest.mark.parametrize("port", ["99999", "-1", "x"])
+def test_a_port_out_of_range_is_one_sentence(tmp_path: Path, port: str) -> None:
+    answer = run_process("standalone", f"--port={port}", folder=tmp_path, **HURRY)
+    assert answer.code and "a port is a whole number from 0 to 65535" in answer.error
+    assert "Traceback" not in answer.error

@@ -10,6 +10,7 @@ import re
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.test import Client
 from django.urls import get_resolver, reverse
@@ -215,7 +216,7 @@ def shown_objects() -> list[str]:
     texts = [repr(call), repr(asked), repr(mail(ENVIRON["BAILING_EMAIL_URL"]))]
     for read in (mail, lambda url: database(url, default_path=None)):
         for url in (f"gopher://x:{CANARY}@h", f"smtp://x:{CANARY}@h:99999"):
-            with pytest.raises(ValueError) as refused:
+            with pytest.raises(ImproperlyConfigured) as refused:
                 read(url)
             texts.append(repr(refused.value))
     return texts

@@ -13,7 +13,9 @@ from django.core.management.base import CommandError, CommandParser
 
 from kernel import operations
 from kernel.conf import conf
+from kernel.delivery.destinations import get_destination
 from kernel.delivery.replay import replay
+from kernel.errors import Conflict
 from kernel.ids import new_id
 from kernel.management.base import (
     EXIT_FAILED,
@@ -72,12 +74,17 @@ class Command(KernelCommand):
             self._one(options)
             return
         self._refuse_unless_answerable(options)
-        row = operations.plan_replay(
-            filter=wanted,
-            actor=actor(),
-            reason=options["reason"],
-            rate_per_second=options["rate"],
-        )
+        try:
+            row = operations.plan_replay(
+                filter=wanted,
+                actor=actor(),
+                reason=options["reason"],
+                rate_per_second=options["rate"],
+            )
+        except Conflict:
+            if wanted.destination_id:
+                get_destination(destination_id=wanted.destination_id)  # NotFound: a misspelt one
+            raise
         if row.state == OperationState.PLANNING:
             row = self._freeze(row)
         if not options["json"]:

@@ -22,7 +22,7 @@ from kernel.demo import data as demo_data
 from kernel.demo.launcher import DemoProvider, start_on_one_of
 from kernel.errors import KernelError
 from kernel.kernel import Kernel
-from kernel.management.base import leave
+from kernel.management.base import argument, leave
 from kernel.startup import apply_environment
 from kernel.state import DatabaseStore
 
@@ -44,7 +44,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-        parser.add_argument("--port", type=int, default=18900, help="port to listen on")
+        parser.add_argument("--port", type=argument(_port), default=18900, help="0 is any free one")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if settings.ENGINE.is_celery:
@@ -60,8 +60,8 @@ class Command(BaseCommand):
             demo = demo_data.wants_demo(os.environ)
             try:
                 account_id = apply_environment(environ=os.environ, demo=demo)
-                with self._demo_provider(account_id) if demo else contextlib.nullcontext():
-                    uvloop.run(self._serve(listener, demo=demo))
+                with self._demo_provider(account_id) if demo else contextlib.nullcontext() as own:
+                    uvloop.run(self._serve(listener, demo_url=own.url if own else ""))
             except KernelError as error:
                 raise CommandError(f"{error.message} {error.way_out}".strip()) from error
             except CommandError as error:
@@ -82,7 +82,7 @@ class Command(BaseCommand):
             demo_data.ensure_demo_agent(url=provider.url, account_id=account_id, store=store)
             yield provider
 
-    async def _serve(self, listener: socket.socket, *, demo: bool) -> None:
+    async def _serve(self, listener: socket.socket, *, demo_url: str) -> None:
         kernel = Kernel(worker=True)
         await kernel.initialize()
         server = _Server(
@@ -103,11 +103,14 @@ class Command(BaseCommand):
         ticker = loop.create_task(tick_for_ever(kernel))
         serving = loop.create_task(server.serve(sockets=[listener]))
         host, port = listener.getsockname()[:2]
-        self._welcome(f"http://{host}:{port}", demo=demo)
+        self._welcome(f"http://{host}:{port}", demo_url=demo_url)
         stopping = loop.create_task(server.stopping.wait())
         await asyncio.wait([stopping, serving], return_when=asyncio.FIRST_COMPLETED)
         was_asked = server.stopping.is_set()
-        self.stdout.write("Closing: no new work; waiting for what has started.")
+        self.stdout.write(
+            "Closing: no new work; waiting for what has started, at most"
+            f" {conf.close_budget_seconds} s."
+        )
         ticker.cancel()
         deadline = loop.time() + conf.close_budget_seconds
         report = await kernel.close()
@@ -128,15 +131,15 @@ class Command(BaseCommand):
             )
         self.stdout.write(f"Closed cleanly in {report.seconds:.1f} s.")
 
-    def _welcome(self, address: str, *, demo: bool) -> None:
+    def _welcome(self, address: str, *, demo_url: str) -> None:
         lines = [
             "",
             f"  Console   {address}/    sign in as admin",
             "  Password  the line BAILING_ADMIN_PASSWORD in .env",
         ]
-        if demo:
+        if demo_url:
             lines += [
-                "  Provider  the bundled demo provider; add a real one with manage.py service add",
+                f"  Demo      {demo_url}    provider, shop and inbox (BAILING_DEMO=0: without)",
                 f"  Approvals {address}/approvals/    the demo's refund is decided there",
                 "",
                 "  Send a model request (send it twice: the second answer is the saved one):",
@@ -165,6 +168,12 @@ class _Server(uvicorn.Server):
         self.stopping.set()
 
 
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65_535:
+        raise ValueError("a port is a whole number from 0 to 65535")
+    return int(text)
+
+
 @contextlib.contextmanager
 def _only_one() -> Iterator[None]:
     """One standalone per installation: a second one would run a second demo and a second timer.
@@ -176,7 +185,11 @@ def _only_one() -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise CommandError("standalone already runs for this installation.") from None
+            raise CommandError(
+                "standalone already runs for this installation, as process"
+                f" {path.read_text().strip() or '?'}: end it with Ctrl-C there or with kill."
+                " Another installation beside it needs a BAILING_VAR_DIR of its own."
+            ) from None
         handle.truncate(0)
         handle.write(f"{os.getpid()}\n")
         handle.flush()
@@ -192,8 +205,8 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
             listener.bind((host, port))
         except OSError as error:
             raise CommandError(
-                f"Cannot listen on {host}:{port}: {error.strerror}."
-                ' Choose another with --port N (make run ARGS="--port N").'
+                f"Cannot listen on {host}:{port}: {error.strerror}. Choose another with --port N or"
+                ' --host ADDRESS (make run ARGS="--port N").'
             ) from None
         listener.listen(2048)
         yield listener

@@ -31,7 +31,7 @@ def lacks_of(
     found = []
     if price is None:
         found.append(_no_price(row))
-    if row.api_key_env and not key_value(row.api_key_env, environ=environ):
+    if row.api_key_env and not key_value(row.api_key_env, environ=environ).strip():
         found.append(_no_key(row, is_set=row.api_key_env in environ))
     return found
 

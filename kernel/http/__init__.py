@@ -12,4 +12,5 @@ from kernel.http.files import Downloaded as Downloaded
 from kernel.http.files import download as download
 from kernel.http.headers import retry_after_seconds as retry_after_seconds
 from kernel.http.keys import KeyFilter as KeyFilter
+from kernel.http.keys import key_to_send as key_to_send
 from kernel.http.keys import without_key as without_key

@@ -1,12 +1,42 @@
-"""A key that a peer quotes is cut out of what it says, before anybody keeps or shows it.
+"""A key on its way out and back: read from the environment, cut out of what a peer says.
 
-As it is and as JSON texts commonly write it: docs/security.md says what that leaves open.
+Cut as it is and as JSON texts commonly write it, before anybody keeps or shows the answer:
+docs/security.md says what that leaves open.
 """
 
 import json
 import re
+from collections.abc import Mapping
+
+from kernel.errors import NotSent
+from kernel.ids import check_key_name
 
 KEY_BYTES_MIN = 8  # a shorter one would be found where nobody quoted it
+
+
+def key_to_send(
+    name: str, *, field: str, whose: str, environ: Mapping[str, str], next_action: str
+) -> str:
+    """The key in this variable, without spaces around it, which peers would not read either.
+
+    InvalidInput for a variable that may not leave; NotSent `<whose>_key_missing` when it has no
+    text, `<whose>_key_unreadable` when it holds bytes that are no UTF-8.
+    """
+    check_key_name(name, field=field, environ=environ)
+    key = environ.get(name, "").strip()
+    if not key:
+        raise NotSent(
+            f"The environment variable {name} is not set.",
+            code=f"{whose}_key_missing",
+            next_action=next_action,
+        )
+    if any("\ud800" <= char <= "\udfff" for char in key):  # how Python shows such bytes
+        raise NotSent(
+            f"The environment variable {name} holds bytes that are no UTF-8.",
+            code=f"{whose}_key_unreadable",
+            next_action=next_action,
+        )
+    return key
 
 
 class KeyFilter:

@@ -15,8 +15,7 @@ from urllib.parse import quote, urlencode
 from kernel.approvals.arguments import PLACEHOLDER
 from kernel.conf import conf
 from kernel.errors import BodyError, InvalidInput, NotSent, OutcomeUnknown
-from kernel.http import AddressPolicy, Answer, Door, KeyFilter, read_body, view_utf8
-from kernel.ids import check_key_name
+from kernel.http import AddressPolicy, Answer, Door, KeyFilter, key_to_send, read_body, view_utf8
 from kernel.models import Tool
 
 ANSWERED, NOT_SENT, UNCERTAIN = "answered", "not_sent", "uncertain"
@@ -72,7 +71,7 @@ def build_request(
 ) -> ToolRequest:
     """The request for these canonical arguments. Pure but for the tool's key.
 
-    InvalidInput when an argument cannot stand in the URL; NotSent when the key is not set.
+    InvalidInput when an argument cannot stand in the URL; NotSent when the key is missing.
     """
     given = _members(arguments_text)
     url, used = _filled(tool.url, given)
@@ -86,8 +85,15 @@ def build_request(
         # The approved bytes are the bytes that leave, to the last one.
         body = arguments_text.encode()
         headers.append(("Content-Type", "application/json"))
-    secret = _secret(tool, environ)
-    if secret:
+    secret = ""
+    if tool.secret_env:
+        secret = key_to_send(
+            tool.secret_env,
+            field="secret_env",
+            whose="tool",
+            environ=environ,
+            next_action="Set it where the product runs, and restart.",
+        )
         bearer = tool.secret_header.lower() == "authorization" and " " not in secret
         headers.append((tool.secret_header, f"Bearer {secret}" if bearer else secret))
     return ToolRequest(
@@ -213,17 +219,3 @@ def _compact(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(_compact, value)) + "]"
     return str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
-
-
-def _secret(tool: Tool, environ: Mapping[str, str]) -> str:
-    if not tool.secret_env:
-        return ""
-    check_key_name(tool.secret_env, field="secret_env", environ=environ)
-    secret = environ.get(tool.secret_env, "")
-    if not secret:
-        raise NotSent(
-            f"The environment variable {tool.secret_env} is not set.",
-            code="tool_key_missing",
-            next_action="Set it where the product runs, and restart.",
-        )
-    return secret

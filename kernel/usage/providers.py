@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from kernel.conf import conf
 from kernel.errors import BodyError, NotSent, OutcomeUnknown
-from kernel.http import AddressPolicy, Answer, Door, KeyFilter, without_key
-from kernel.ids import check_key_name
+from kernel.http import AddressPolicy, Answer, Door, KeyFilter, key_to_send, without_key
 from kernel.models import Service
 from kernel.usage.live import Live
 from kernel.usage.outcomes import Answered
@@ -60,20 +59,13 @@ def build_call(
     key = ""
     headers = [("Content-Type", "application/json"), ("Idempotency-Key", request_id)]
     if service.api_key_env:
-        check_key_name(service.api_key_env, field="api_key_env", environ=environ)
-        key = environ.get(service.api_key_env, "")
-        if not key:
-            raise NotSent(
-                f"The environment variable {service.api_key_env} is not set.",
-                code=KEY_MISSING,
-                next_action=SET_THE_KEY,
-            )
-        if any("\ud800" <= char <= "\udfff" for char in key):  # how Python shows such bytes
-            raise NotSent(
-                f"The environment variable {service.api_key_env} holds bytes that are no UTF-8.",
-                code=KEY_UNREADABLE,
-                next_action=SET_THE_KEY,
-            )
+        key = key_to_send(
+            service.api_key_env,
+            field="api_key_env",
+            whose="provider",
+            environ=environ,
+            next_action=SET_THE_KEY,
+        )
         headers.append(("Authorization", f"Bearer {key}"))
     request = read_request(raw)
     limit = None
@@ -87,7 +79,7 @@ def build_call(
         policy=AddressPolicy(allow_private=service.allow_private),
         hide_usage=prepared.hide_usage,
         choices=request.choices,
-        secret=key.strip().encode(),  # a peer reads a key without the spaces around it
+        secret=key.encode(),
     )
 
 

@@ -88,6 +88,24 @@ def test_the_tools_key_comes_from_the_environment_and_is_in_no_repr() -> None:
         built(tool(secret_env="BAILING_API_TOKEN"), BAILING_API_TOKEN="x")
 
 
+def test_a_key_file_read_with_its_line_end_is_the_key() -> None:
+    request = built(tool(secret_env="SHOP_KEY"), SHOP_KEY="  s3cret-key-1\r\n")
+    assert dict(request.headers)["Authorization"] == "Bearer s3cret-key-1"
+    assert request.secret == b"s3cret-key-1", "what is cut out of its answers"
+
+
+@pytest.mark.parametrize(
+    ("key", "code"), [("sk-\udcff-12345678", "tool_key_unreadable"), (" \n", "tool_key_missing")]
+)
+async def test_a_key_that_cannot_be_sent_is_proven_not_sent_and_not_shown(
+    door: Door, peer: HostilePeer, monkeypatch: pytest.MonkeyPatch, key: str, code: str
+) -> None:
+    monkeypatch.setenv("SHOP_KEY", key)
+    answer = await called(door, peer.url("echo"), "{}", secret_env="SHOP_KEY")
+    assert (answer.outcome, answer.error_code) == ("not_sent", code)
+    assert "12345678" not in answer.error_text
+
+
 async def test_a_tool_that_quotes_its_key_does_not_show_it_to_the_model(
     door: Door, peer: HostilePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernel.conf import conf
-from kernel.errors import BodyError, NotSent, OutcomeUnknown
+from kernel.errors import BodyError, OutcomeUnknown
 from kernel.http import AddressPolicy, Answer, Door, KeyFilter, key_to_send, without_key
 from kernel.models import Service
 from kernel.usage.live import Live

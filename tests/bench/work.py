@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import uvloop
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
@@ -232,7 +233,7 @@ def _steps(server: Server, *, count: int) -> Steps:
         lives.add_service("gpt", base_url=f"http://127.0.0.1:{port}/v1")
         connection.close()
         before = _status(server)
-        spans, cpu = asyncio.run(_run_job(port=port, count=count))
+        spans, cpu = uvloop.run(_run_job(port=port, count=count))
         after = _status(server)
         alone = {
             path: asyncio.run(_alone(port, path))

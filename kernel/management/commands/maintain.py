@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import uvloop
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
@@ -71,13 +72,13 @@ class Command(KernelCommand):
 
     def run(self, options: Options) -> None:
         if not options["once"]:
-            asyncio.run(self._loop())
+            uvloop.run(self._loop())
             return
         with _lock() as is_ours:
             if not is_ours:
                 self.say("Another maintain --once is running; this one leaves it to that.")
                 return
-            outcomes = asyncio.run(self._once())
+            outcomes = uvloop.run(self._once())
         troubled = [outcome.name for outcome in outcomes if outcome.trouble]
         if troubled:
             raise CommandError(

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 
+import uvloop
 from django.conf import settings
 from django.core.management.base import CommandError
 
@@ -24,7 +25,7 @@ class Command(KernelCommand):
     more = ABOUT
 
     def run(self, options: Options) -> None:
-        asyncio.run(self._work())
+        uvloop.run(self._work())
 
     async def _work(self) -> None:
         kernel = Kernel(worker=True)

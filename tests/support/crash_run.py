@@ -40,6 +40,7 @@ SWEEPS = {
     "sweep-delivery": ("delivery", [f"{SWEEP}/test_delivery.py"]),
 }
 BITES = f"{SWEEP}/test_bites.py"
+RANDOM_HISTORIES = "tests/histories/test_random_histories.py"
 
 
 def _sweeps(database: str, *more: str) -> list[Suite]:
@@ -49,10 +50,18 @@ def _sweeps(database: str, *more: str) -> list[Suite]:
     ]
 
 
+def _histories(database: str, *more: str) -> list[Suite]:
+    """Two halves of 1,000, each with a seed of its own: one suite would run alone in the end."""
+    return [
+        Suite("histories", "Random histories", database, ["tests/histories", *more]),
+        Suite("histories-more", "Random histories, more", database, [RANDOM_HISTORIES, *more]),
+    ]
+
+
 # The longest first. What has no server of its own to kill runs on SQLite as well.
 SUITES = {
     "server": [
-        Suite("histories", "Random histories", "mysql", ["tests/histories"]),
+        *_histories("mysql"),
         Suite("races", "Races", "mysql", ["tests/races"]),
         *_sweeps("mysql"),
         Suite("windows", "Windows", "mysql", ["tests/crash", f"--ignore={SWEEP}"]),
@@ -66,7 +75,7 @@ SUITES = {
         ),
     ],
     "sqlite": [
-        Suite("histories", "Random histories", "sqlite", ["tests/histories", *NO_SERVER]),
+        *_histories("sqlite", *NO_SERVER),
         *_sweeps("sqlite", *NO_SERVER),
         # That the sweep bites is shown once, on the engine where it takes the least.
         Suite("sweep-bites", "Sweep of mutants", "sqlite", [BITES, *NO_SERVER]),

@@ -39,7 +39,6 @@ from kernel.jobs.conversation import (
 from kernel.jobs.proposals import Again, ask_in_tx, propose
 from kernel.models import Request, ToolCall
 from kernel.states import CallState, JobState, Result, Waiting
-from kernel.usage.bodies import read_body
 from kernel.usage.dispatch import cancel
 from kernel.usage.gateway import Flight
 from kernel.usage.recovery import expire_lease
@@ -95,18 +94,16 @@ class Run(Claim):
 
     async def _model_step(self, step: int, messages: list[dict[str, Any]]) -> ModelAnswer:
         """The saved answer of this step; generates it if nobody has (A3, D2)."""
+        name = {"account_id": self.job.account_id, "job_id": self.job.id, "step": step}
         while True:
-            row = await self.read(
-                steps.request_of_step,
-                account_id=self.job.account_id,
-                job_id=self.job.id,
-                step=step,
-            )
-            if row is None:
+            found = await self.read(steps.model_step, **name)
+            if found is None:
                 await self._between_steps()
                 await self._check_limits(step)
                 await self._submit(step, messages)
-            elif row.result_state == Result.ADMITTED:
+                continue
+            row = found.request
+            if row.result_state == Result.ADMITTED:
                 await self._between_steps()
                 await self._dispatch(row)
             elif row.result_state == Result.DISPATCHED:
@@ -114,7 +111,7 @@ class Run(Claim):
             elif row.result_state == Result.UNKNOWN:
                 await self.wait(Waiting.MODEL_UNKNOWN)
             elif row.result_state == Result.COMPLETE:
-                return await self._answer_of(row)
+                return await self._answer_of(found)
             else:
                 why = f"model step {step} {row.result_state}: {row.error_code} {row.error_text}"
                 await self.fail(f"model_{row.result_state}", why.strip())
@@ -180,12 +177,11 @@ class Run(Claim):
             return
         await self.release(conf.job_retry_seconds)
 
-    async def _answer_of(self, row: Request) -> ModelAnswer:
-        body = await self.read(read_body, request_id=row.id, kind="result")
-        if body is None:
+    async def _answer_of(self, found: steps.ModelStep) -> ModelAnswer:
+        if found.answer is None:
             await self.fail("result_purged", "A saved model result was removed after retention.")
         try:
-            return read_answer(body)
+            return read_answer(found.answer)
         except Unreadable as error:
             await self.fail("model_answer_unreadable", str(error))
 

@@ -11,6 +11,7 @@ from kernel.states import Billing, Result
 from kernel.transactions import reading
 from kernel.usage import pricing
 from kernel.usage.admission import Submission, content_sha256
+from kernel.usage.bodies import read_body
 from kernel.usage.metering import Metering
 from kernel.usage.request_body import read_request
 
@@ -24,6 +25,14 @@ class Plan:
     route: Route
     tool_ids: tuple[str, ...]
     tools: tuple[Tool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStep:
+    """The one model request of a step, and its saved answer: None when there is none (any more)."""
+
+    request: Request
+    answer: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +61,15 @@ def plan_of(*, route_id: str) -> Plan | None:
 
 
 @reading
-def request_of_step(*, account_id: str, job_id: str, step: int) -> Request | None:
-    """The request of one step, None before it is admitted."""
+def model_step(*, account_id: str, job_id: str, step: int) -> ModelStep | None:
+    """How far a step's model request is, None before it is admitted."""
     name = operation_id(job_id=job_id, step=step)
     found = sql.rows(Request, {"account_id": account_id, "operation_id": name})
-    return found[0] if found else None
+    if not found:
+        return None
+    (row,) = found
+    is_complete = row.result_state == Result.COMPLETE
+    return ModelStep(row, read_body(request_id=row.id, kind="result") if is_complete else None)
 
 
 @reading

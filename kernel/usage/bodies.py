@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kernel.conf import conf
 from kernel.models import Body
-from kernel.sql import insert_rows_in_tx
+from kernel.sql import insert_rows_in_tx, values
 from kernel.transactions import reading, requires_transaction
 
 STATEMENT_BYTES_MAX = 4 * 1024 * 1024
@@ -47,12 +47,9 @@ def _insert(pieces: Sequence[Body]) -> None:
 @reading
 def read_body(*, request_id: str, kind: str) -> bytes | None:
     """The whole body, or None when none is stored (purged, or never received)."""
-    pieces = list(
-        Body.objects.filter(request_id=request_id, kind=kind)
-        .order_by("sequence")
-        .values_list("data", flat=True)
-    )
-    return b"".join(bytes(piece) for piece in pieces) if pieces else None
+    body = {"request_id": request_id, "kind": kind}
+    pieces = values(Body, ("data",), body, more="ORDER BY sequence")
+    return b"".join(bytes(data) for (data,) in pieces) if pieces else None
 
 
 @reading

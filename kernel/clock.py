@@ -5,6 +5,9 @@ from datetime import UTC, datetime
 
 from django.db import connection
 
+# Linux stops the usual one while the machine is suspended; the others have no name for it.
+_AWAKE_OR_NOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 def now() -> datetime:
     """The application's time, UTC. For display and logs; never to judge another process's lease."""
@@ -12,8 +15,11 @@ def now() -> datetime:
 
 
 def monotonic() -> float:
-    """Seconds that never go back. For deadlines inside one process."""
-    return time.monotonic()
+    """Seconds that never go back and go on while the machine sleeps. For deadlines of one process.
+
+    A lease ends in the database whatever happens here: who slept must know that it is over.
+    """
+    return time.clock_gettime(_AWAKE_OR_NOT)
 
 
 def db_now() -> datetime:

@@ -254,6 +254,7 @@ class Run(Claim):
                 tool=permit.tool,
                 arguments_text=permit.arguments_text,
                 idempotency_key=permit.idempotency_key,
+                until=self.held_until,
             )
         except Exception as error:
             log.exception("tool call %s failed", permit.call_id)

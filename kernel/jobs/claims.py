@@ -37,10 +37,15 @@ class Parts:
 
 
 class Claim:
-    """The fence of one claim and its uses. `lost` is set when a heartbeat finds the lease gone."""
+    """The fence of one claim and its uses.
 
-    def __init__(self, parts: Parts, job: JobRecord):
+    `lost` is set when a heartbeat finds the lease gone. `held_until` (clock.monotonic) is when the
+    lease ends as far as this process knows: a heartbeat moves it on.
+    """
+
+    def __init__(self, parts: Parts, job: JobRecord, *, held_until: float):
         self.parts, self.job, self.fence = parts, job, job.fence
+        self.held_until = held_until
         self.lost = False
         self._began = clock.monotonic()
 

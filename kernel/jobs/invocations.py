@@ -35,7 +35,7 @@ from kernel.http import Door
 from kernel.ids import check_id, new_id
 from kernel.jobs import journal
 from kernel.jobs.answers import gives_back, save_answer
-from kernel.jobs.calls import move_in_tx
+from kernel.jobs.calls import ANSWER_SECONDS, move_in_tx
 from kernel.jobs.conversation import ModelCall
 from kernel.jobs.journal import Held, Permit
 from kernel.jobs.proposals import APPROVAL, FORBIDDEN, Judged, judge, propose_in_tx
@@ -168,6 +168,7 @@ async def _resume(
 ) -> tuple[Invoked, Permit | Held] | Refused:
     """The detached part. A refusal is an answer for the caller, no failure of this work (J1)."""
     names = {"account_id": account_id, "invocation_id": invocation_id}
+    until = clock.monotonic() + ANSWER_SECONDS  # begun later, its answer could come too late
     try:
         # Without the commit's acknowledgement nobody can tell whose dispatch it is: it is not sent.
         begun = await database.in_tx(begin, **names)
@@ -179,6 +180,7 @@ async def _resume(
             tool=begun.tool,
             arguments_text=begun.arguments_text,
             idempotency_key=begun.idempotency_key,
+            until=until,
         )
         await _save_surely(database, permit=begun, answer=answer)
     return await database.in_tx(receipt, **names), begun

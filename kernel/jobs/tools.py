@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from kernel import clock
 from kernel.approvals.arguments import PLACEHOLDER
 from kernel.conf import conf
 from kernel.errors import BodyError, InvalidInput, NotSent, OutcomeUnknown
@@ -23,6 +24,7 @@ BODYLESS = frozenset({"GET", "HEAD", "DELETE"})
 # These statuses do not say whether the call took effect.
 SAYS_NOTHING = frozenset({408, 409})
 REMOVED = b"[tool key removed]"
+LEASE_ENDED = "This process hung until its lease had ended; the call was not sent."
 
 
 class _Number(str):
@@ -114,12 +116,17 @@ async def call_tool(
     tool: Tool,
     arguments_text: str,
     idempotency_key: str,
+    until: float,
     environ: Mapping[str, str] = os.environ,
 ) -> ToolAnswer:
     """Send one journaled call, at most once; read its whole body within the budget (E1, E2).
 
-    Never raises for what the network does; only a cancelled task leaves it without an answer.
+    Not sent at `until` (clock.monotonic) or later: others may have judged the call by then, and a
+    person may have said that it was not done (D3). Never raises for what the network does; only a
+    cancelled task leaves it without an answer.
     """
+    if clock.monotonic() >= until:
+        return ToolAnswer(NOT_SENT, error_code="lease_ended", error_text=LEASE_ENDED)
     try:
         request = build_request(
             tool=tool,

@@ -7,6 +7,7 @@ Messages only wake it: what is to be done it reads from the state store, at leas
 import asyncio
 import logging
 
+from kernel import clock
 from kernel.conf import conf
 from kernel.errors import CommitOutcomeUnknown, KernelError, LostRace, Unavailable
 from kernel.http import Door
@@ -76,6 +77,7 @@ class Worker(Looker):
         free = conf.job_count_max - len(self._running)
         if free < 1:
             return
+        held_until = clock.monotonic() + conf.job_lease_seconds
         jobs = await self._database.in_tx(
             self._store.claim, owner=self.owner, target=TARGET, limit=free
         )
@@ -83,10 +85,10 @@ class Worker(Looker):
             if self._stopping:
                 await self._give_up(job, retry_seconds=0.0)
             else:
-                self._start(job)
+                self._start(job, held_until=held_until)
 
-    def _start(self, job: JobRecord) -> None:
-        run = Run(self._parts, job)
+    def _start(self, job: JobRecord, *, held_until: float) -> None:
+        run = Run(self._parts, job, held_until=held_until)
         try:
             self._background.start("job", self._run(run))
         except Unavailable:  # intake stopped just now: the lease ends, others take it
@@ -172,6 +174,7 @@ class Worker(Looker):
             fences = sorted(self._running, key=lambda fence: fence.job_id)
             if not fences:
                 return
+            held_until = clock.monotonic() + conf.job_lease_seconds
             try:
                 held = await self._database.in_tx(self._store.heartbeat, fences=fences)
             except FAILURES as error:
@@ -182,7 +185,11 @@ class Worker(Looker):
                 log.exception("renewing leases has a defect")
                 continue
             for fence in fences:
-                if fence.job_id not in held and (run := self._running.get(fence)):
+                if (run := self._running.get(fence)) is None:
+                    continue
+                if fence.job_id in held:
+                    run.held_until = held_until
+                else:
                     run.lost = True
 
 

@@ -7,12 +7,15 @@ import pytest
 
 from kernel import clock
 from kernel.errors import Conflict
+from kernel.jobs import invocations
+from kernel.jobs.calls import ANSWER_SECONDS
 from kernel.jobs.resolution import resolve_call
 from kernel.models import Approval, Tool, ToolCall
 from kernel.transactions import transaction
 from tests.api.agents import STORE, approve, create, receipt, resume
 from tests.api.conftest import Api, error_of
 from tests.support.product import OPERATOR
+from tests.support.slept import sleeps_after
 from tests.support.tool_server import ToolServer
 
 
@@ -43,6 +46,20 @@ async def test_a_call_whose_process_is_gone_is_uncertain(
     response = await resume(auto)
     assert (response.status_code, error_of(response)["code"]) == (409, "tool_uncertain")
     assert tool_server.count() == 0
+
+
+async def test_a_process_that_slept_before_it_made_the_call_gives_it_back(
+    auto: Api, tool_server: ToolServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator may have resolved it by then: nothing is sent under an old promise."""
+    slept = sleeps_after(monkeypatch, invocations, "begin", seconds=ANSWER_SECONDS + 1.0)
+    await create(auto)
+    response = await resume(auto)
+    assert (response.status_code, error_of(response)["code"]) == (503, "lease_ended")
+    assert slept
+    assert tool_server.count() == 0
+    assert (await resume(auto)).status_code == 200
+    assert tool_server.count() == 1
 
 
 @pytest.mark.parametrize(("outcome", "state"), [("done", "done"), ("not_done", "failed")])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -45,7 +46,9 @@ async def peer() -> AsyncIterator[HostilePeer]:
 
 async def called(door: Door, url: str, arguments: str = "{}", **fields: Any) -> ToolAnswer:
     one = tool(url, **fields)
-    return await call_tool(door=door, tool=one, arguments_text=arguments, idempotency_key=KEY)
+    return await call_tool(
+        door=door, tool=one, arguments_text=arguments, idempotency_key=KEY, until=math.inf
+    )
 
 
 # --- what leaves ------------------------------------------------------------------------------
@@ -264,7 +267,8 @@ def peak():
 
 async def once(door, url):
     tool = Tool(id="t", url=url, parameters_text="{}", policy_text="{}", allow_private=True)
-    return await call_tool(door=door, tool=tool, arguments_text="{}", idempotency_key="k")
+    how = {"arguments_text": "{}", "idempotency_key": "k", "until": float("inf")}
+    return await call_tool(door=door, tool=tool, **how)
 
 async def main(warm, url):
     door = Door()

@@ -7,10 +7,10 @@ from unittest import mock
 import pytest
 
 from kernel import usage
-from kernel.conf import override
+from kernel.conf import conf, override
 from kernel.errors import CapReached, Conflict, LostRace
 from kernel.models import Request
-from kernel.usage import providers, results
+from kernel.usage import gateway, providers, results
 from kernel.usage.admission import Admission
 from kernel.usage.gateway import Flight
 from tests.support.product import (
@@ -24,6 +24,7 @@ from tests.support.product import (
     settled,
 )
 from tests.support.provider import ProviderProcess
+from tests.support.slept import sleeps_after
 from tests.usage.flow import result_of, states_now, the_request
 
 # --- one call --------------------------------------------------------------------------------
@@ -169,6 +170,21 @@ async def test_a_refused_admission_is_the_callers_to_know_and_no_failure_of_ours
 
 
 # --- proven not sent -------------------------------------------------------------------------
+
+
+async def test_a_process_that_slept_past_its_lease_after_the_dispatch_sends_nothing(
+    shop: ProviderProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may have called the request unknown by then, and a person not executed."""
+    slept = sleeps_after(
+        monkeypatch, gateway, "dispatch", seconds=conf.dispatch_lease_seconds + 1.0
+    )
+    async with running_kernel() as kernel:
+        end = await generate(kernel, ask("op-1"))
+        assert slept
+        assert end.saved == results.Saved(True, "failed", "not_charged")
+        assert end.outcome.error_code == "lease_ended"
+    assert shop.count() == 0
 
 
 async def test_without_its_key_a_call_is_not_sent_and_nothing_is_owed(

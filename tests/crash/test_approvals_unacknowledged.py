@@ -2,15 +2,18 @@
 
 import pytest
 
-from tests.support.desk import ADMIT, CONSUME, DECIDE, FINISH, Asked, Desk
+from tests.support.desk import ADMIT, CONSUME, DECIDE, FINISH, NO_MAINTENANCE, Asked, Desk
 from tests.support.house import House
 
 pytestmark = pytest.mark.mysql("BAILING_APPROVAL_CONTINUATION_TEST_MYSQL")
 
 
 def _asked_through_the_proxy(desk: Desk, containing: str, action: str) -> tuple[Asked, int, bool]:
-    """A living kernel meets the fault in the life of one decision: its first answer."""
-    kernel = desk.kernel(through_proxy=True)
+    """A living kernel meets the fault in the life of one decision: its first answer.
+
+    Its maintenance stays away: it could carry the decision through before the request does.
+    """
+    kernel = desk.kernel(through_proxy=True, limits=NO_MAINTENANCE)
     asked = desk.ask()
     desk.on_commit(containing, action)
     answer = desk.decide(kernel, asked)

@@ -19,7 +19,7 @@ __all__ = ["standalones"]
 
 pytestmark = pytest.mark.mysql("BAILING_NOTIFICATION_TEST_MYSQL")
 
-BUDGET_SECONDS = 1
+BUDGET_SECONDS = 3  # an idle process on a busy machine needs more than one to close
 OVER_SECONDS_MAX = 0.5
 EXIT_LEFT_WORK = 3
 

@@ -132,7 +132,7 @@ SETTINGS: dict[str, Setting] = {
     "writer_batch_max": Setting(50, 1, 200, "requests that share one commit"),
     "lock_wait_seconds": Setting(5, 1, 50, "longest wait for a row lock"),
     "ddl_lock_wait_seconds": Setting(30, 1, 3600, "db_init gives up on a busy table after this"),
-    "idle_connection_seconds": Setting(120, 30, 3600, "the server ends a silent connection then"),
+    "idle_connection_seconds": Setting(30, 10, 3600, "the server ends a silent connection then"),
     "idle_transaction_seconds": Setting(20, 5, 600, "or one inside a transaction (MariaDB)"),
     "transaction_tries_max": Setting(8, 1, 50, "runs of one transaction under contention"),
     "log_value_bytes_max": Setting(16 * KIB, 256, MIB, "one value of a log line"),

@@ -81,6 +81,13 @@ def values(
 
 
 @requires_transaction
+def take_unheld_in_tx(model: type[Model], ids: Collection[str]) -> set[str]:
+    """Lock those of these rows that nobody else holds; returns their ids. Waits for none."""
+    found = values(model, ("id",), {"id": sorted(ids)}, more="ORDER BY id", lock=SKIP)
+    return {row_id for (row_id,) in found}
+
+
+@requires_transaction
 def insert_new_row_in_tx(row: Model) -> None:
     """INSERT a row. When its key was taken the whole block runs again and then sees it."""
     insert_new_rows_in_tx([row])

@@ -176,7 +176,7 @@ def _tries_max(error: BaseException) -> int:
 
     More of them would stop everybody's work.
     """
-    return 2 if _error_code(error) == LOCK_WAIT_CODE else conf.transaction_tries_max
+    return 2 if is_lock_wait(error) else conf.transaction_tries_max
 
 
 def _error_code(error: BaseException) -> Any:
@@ -188,6 +188,11 @@ def is_contention(error: BaseException) -> bool:
     if isinstance(error, RetryTransaction) or _error_code(error) in CONTENTION_CODES:
         return True
     return connection.vendor == "sqlite" and "locked" in str(error)
+
+
+def is_lock_wait(error: BaseException) -> bool:
+    """Whether somebody held a row for longer than `lock_wait_seconds`; others may be free."""
+    return _error_code(error) == LOCK_WAIT_CODE
 
 
 def is_lost_connection(error: BaseException) -> bool:

@@ -79,7 +79,10 @@ def reclaim(*, notification_id: str) -> bool:
 
 @transaction
 def _reclaim(*, notification_id: str, is_ours: bool, missing: str) -> bool:
-    row = Notification.objects.select_for_update().filter(id=notification_id).first()
+    # One that somebody holds keeps no other waiting: a later pass finds it.
+    row = (
+        Notification.objects.select_for_update(skip_locked=True).filter(id=notification_id).first()
+    )
     if row is None or row.state != NotificationState.SENDING or row.lease_expires_at is None:
         return False
     if row.lease_expires_at >= clock.db_now():
@@ -99,7 +102,7 @@ def _reclaim(*, notification_id: str, is_ours: bool, missing: str) -> bool:
 @transaction
 def end_child(*, job_id: str) -> bool:
     """Do what the executor's report would have done, for a child that ended without one (F7)."""
-    job = Job.objects.select_for_update().filter(id=job_id).first()
+    job = Job.objects.select_for_update(skip_locked=True).filter(id=job_id).first()
     if job is None or job.state not in CHILD_ENDS:
         return False
     delivered = job.state == JobState.DONE

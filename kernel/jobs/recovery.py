@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from django.db import DatabaseError
+
 from kernel import schema
 from kernel.errors import KernelError, LostRace, Unavailable
 from kernel.jobs import steps
@@ -13,7 +15,7 @@ from kernel.models import Job
 from kernel.runtime.maintenance import PageReport
 from kernel.state import RuntimeStateStore
 from kernel.states import JobState, Waiting
-from kernel.transactions import reading
+from kernel.transactions import is_lock_wait, reading
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +71,11 @@ def _resume_all(store: RuntimeStateStore, rows: Sequence[tuple[Any, ...]]) -> tu
         except KernelError as error:
             failed += 1
             log.warning("job %s was not resumed: %s", job_id, error.error_code)
+        except DatabaseError as error:
+            if not is_lock_wait(error):
+                raise
+            failed += 1
+            log.warning("job %s was not resumed: somebody holds it", job_id)
     return moved, failed
 
 

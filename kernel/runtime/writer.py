@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from kernel.conf import conf
 from kernel.errors import CommitOutcomeUnknown
 from kernel.runtime.database import Database
-from kernel.transactions import is_lost_connection
+from kernel.transactions import is_lock_wait, is_lost_connection
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
@@ -18,10 +18,12 @@ class Writer(Generic[Item, Out]):
 
     `verb(items=[...])` is one transaction and returns one outcome per item; an outcome that is an
     exception is raised to that item's caller alone. An error of the whole batch runs each item by
-    itself, unless the database is away: then each caller gets it. When a commit's outcome is
-    unknown, `confirm(items=[item])` asks the database by the item's own key and fence (A4); it must
-    be safe to run whatever the lost commit did. `linger_seconds`: nobody waits for this verb, so it
-    may wait for company before it takes a batch.
+    itself, unless the database is away: then each caller gets it. After a lock wait
+    `unless_held(items=[...])` runs instead, the same transaction that waits for no lock: whoever
+    needs what is held gets an error, the others of the batch are written. When a commit's outcome
+    is unknown, `confirm(items=[item])` asks the database by the item's own key and fence (A4); it
+    must be safe to run whatever the lost commit did. `linger_seconds`: nobody waits for this verb,
+    so it may wait for company before it takes a batch.
     """
 
     def __init__(
@@ -31,9 +33,11 @@ class Writer(Generic[Item, Out]):
         *,
         confirm: Callable[..., Sequence[Out | Exception]],
         key: Callable[[Item], Any],
+        unless_held: Callable[..., Sequence[Out | Exception]] | None = None,
         linger_seconds: float = 0.0,
     ):
         self._database, self._verb, self._confirm, self._key = database, verb, confirm, key
+        self._unless_held = unless_held
         self._waiting: list[tuple[Item, asyncio.Future[Out]]] = []
         self._linger_seconds = linger_seconds
         self._task: asyncio.Task[None] | None = None
@@ -69,14 +73,25 @@ class Writer(Generic[Item, Out]):
             self._pump()
 
     async def _run(self, items: list[Item]) -> Sequence[Out | Exception]:
+        outcomes, error = await self._together(self._verb, items)
+        if error and self._unless_held and len(items) > 1 and is_lock_wait(error):
+            outcomes, error = await self._together(self._unless_held, items)
+        if error is None:
+            return outcomes
+        if len(items) == 1 or is_lost_connection(error):
+            return [error] * len(items)
+        return [await self._single(self._verb, item) for item in items]
+
+    async def _together(
+        self, verb: Callable[..., Sequence[Out | Exception]], items: list[Item]
+    ) -> tuple[Sequence[Out | Exception], Exception | None]:
+        """What became of each, or the error of the whole batch, of which nothing was written."""
         try:
-            return await self._database.in_tx(self._verb, items=items)
+            return await self._database.in_tx(verb, items=items), None
         except CommitOutcomeUnknown:
-            return [await self._single(self._confirm, item) for item in items]
+            return [await self._single(self._confirm, item) for item in items], None
         except Exception as error:
-            if len(items) == 1 or is_lost_connection(error):
-                return [error] * len(items)
-            return [await self._single(self._verb, item) for item in items]
+            return [], error
 
     async def _single(self, verb: Callable[..., Sequence[Out | Exception]], item: Item) -> Any:
         tries = 0

@@ -21,7 +21,7 @@ from kernel.models import Request
 from kernel.runtime import Background, Database, Writer
 from kernel.states import Billing, Result
 from kernel.usage import outcomes, providers
-from kernel.usage.admission import Admission, Submission, admit, admit_again
+from kernel.usage.admission import Admission, Submission, admit, admit_again, admit_unless_held
 from kernel.usage.bodies import read_body
 from kernel.usage.dispatch import (
     DispatchOrder,
@@ -33,7 +33,7 @@ from kernel.usage.dispatch import (
 from kernel.usage.live import Live
 from kernel.usage.recovery import renew_leases
 from kernel.usage.results import Outcome, Saved, save_results
-from kernel.usage.settlement import Settled, settle
+from kernel.usage.settlement import Settled, settle, settle_unless_held
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +152,7 @@ class Gateway:
             database,
             admit,
             confirm=admit_again,
+            unless_held=admit_unless_held,
             key=lambda item: (item.account_id, item.operation_id),
         )
         self._dispatch: Writer[DispatchOrder, Fence] = Writer(
@@ -164,6 +165,7 @@ class Gateway:
             database,
             settle,
             confirm=settle,
+            unless_held=settle_unless_held,
             key=lambda item: item,
             linger_seconds=conf.settlement_linger_milliseconds / 1000,
         )

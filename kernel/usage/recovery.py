@@ -20,10 +20,14 @@ ENDED = (Result.COMPLETE, Result.FAILED, Result.CANCELLED)
 
 @transaction
 def expire_leases(*, cursor: Any = None, limit: int) -> PageReport:
-    """Dispatched requests whose owner let the lease end become unknown; never sent again (A9)."""
+    """Dispatched requests whose owner let the lease end become unknown; never sent again (A9).
+
+    One that somebody holds keeps no other waiting: a later pass finds it.
+    """
     now = clock.db_now()
     ended = list(
-        Request.objects.filter(result_state=Result.DISPATCHED, lease_expires_at__lt=now)
+        Request.objects.select_for_update(skip_locked=True)
+        .filter(result_state=Result.DISPATCHED, lease_expires_at__lt=now)
         .order_by("lease_expires_at", "id")
         .values_list("id", flat=True)[:limit]
     )

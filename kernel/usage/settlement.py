@@ -12,14 +12,20 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kernel import clock
-from kernel.errors import LostRace
+from kernel.errors import LostRace, Unavailable
 from kernel.ids import new_id
-from kernel.models import LedgerRow, Request
+from kernel.models import Account, LedgerRow, Request
 from kernel.money import MULTIPLIER_ONE
 from kernel.runtime.maintenance import PageReport
-from kernel.sql import execute_in_tx, insert_rows_in_tx, values
+from kernel.sql import execute_in_tx, insert_rows_in_tx, take_unheld_in_tx, values
 from kernel.states import Billing
-from kernel.transactions import concerns_all, reading, requires_transaction, transaction
+from kernel.transactions import (
+    concerns_all,
+    is_lock_wait,
+    reading,
+    requires_transaction,
+    transaction,
+)
 from kernel.usage import pricing
 from kernel.usage.catalog import price_for_request_in_tx
 from kernel.usage.metering import Metering
@@ -94,26 +100,45 @@ def settle(*, items: Sequence[str]) -> list[Settled | Exception]:
     return [found.get(item, Settled(item, "", "")) for item in items]
 
 
+@transaction
+def settle_unless_held(*, items: Sequence[str]) -> list[Settled | Exception]:
+    """The same, waiting for nobody's lock: Unavailable for those whose request or account is held.
+
+    For after a lock wait. A host that vanished may hold an account up, and no other with it.
+    """
+    requests = take_unheld_in_tx(Request, items)
+    places = values(Request, ("id", "account_id"), {"id": requests})
+    accounts = take_unheld_in_tx(Account, {account_id for _, account_id in places})
+    unheld = [request_id for request_id, account_id in places if account_id in accounts]
+    settled = settle.transaction(items=unheld)  # type: ignore[attr-defined]  # set by @transaction
+    found = dict(zip(unheld, settled, strict=True))
+    return [found.get(item, Unavailable(f"request {item} is held")) for item in items]
+
+
 def settlement_page(*, cursor: tuple[datetime, str] | None, limit: int) -> PageReport:
     """One page of pending requests in (updated_at, id) order after `cursor` (B3).
 
-    A page that fails as a whole is settled row by row: a bad row never keeps others waiting.
+    A page that fails as a whole is settled row by row: a bad row never keeps others waiting. Rows
+    that somebody holds are left for the next pass.
     """
     page = _page_ids(cursor, limit)
     ids = [request_id for _, request_id in page]
     try:
         outcomes = settle(items=ids) if ids else []
     except Exception as error:
-        if concerns_all(error):
+        if is_lock_wait(error):
+            outcomes = settle_unless_held(items=ids)
+        elif concerns_all(error):
             raise
-        outcomes = _settle_one_by_one(ids)
+        else:
+            outcomes = _settle_one_by_one(ids)
     found = [outcome for outcome in outcomes if isinstance(outcome, Settled)]
     done = sum(outcome.billing_state == Billing.SETTLED for outcome in found)
     corrupt = sum(outcome.pending_reason == CORRUPT for outcome in found)
     return PageReport(
         scanned=len(ids),
         settled=done,
-        deferred=len(found) - done - corrupt,
+        deferred=len(outcomes) - done - corrupt,
         failed=corrupt,
         cursor=page[-1] if len(page) == limit else None,
     )

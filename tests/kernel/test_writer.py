@@ -9,7 +9,7 @@ from django.db import DataError, OperationalError
 
 from kernel import clock
 from kernel.conf import override
-from kernel.errors import CommitOutcomeUnknown, Conflict
+from kernel.errors import CommitOutcomeUnknown, Conflict, Unavailable
 from kernel.models import PassStatus
 from kernel.runtime import Database, Writer
 from kernel.transactions import transaction
@@ -17,6 +17,7 @@ from tests.support.commits import AWAY, LANDED, VANISHED, at_commit
 from tests.support.wait import wait_until_async
 
 seen: list[list[str]] = []
+unheld: list[list[str]] = []
 confirmed: list[str] = []
 gate = threading.Event()
 
@@ -31,6 +32,8 @@ def write(*, items: Sequence[str]) -> list[str | Exception]:
     for name in items:
         if name.startswith("poison"):
             raise DataError(1406, "Data too long")
+        if name.startswith("held"):
+            raise OperationalError(1205, "Lock wait timeout exceeded")
         if name.startswith("away"):
             raise OperationalError(2006, "gone")
         if name.startswith("refused"):
@@ -39,6 +42,15 @@ def write(*, items: Sequence[str]) -> list[str | Exception]:
         PassStatus.objects.create(name=name, owner="o", updated_at=clock.now())
         outcomes.append(name)
     return outcomes
+
+
+@transaction
+def write_unless_held(*, items: Sequence[str]) -> list[str | Exception]:
+    """The same, but who needs what is held gets an error instead of waiting."""
+    unheld.append(list(items))
+    others = [name for name in items if not name.startswith("held")]
+    written = iter(write.transaction(items=others))
+    return [Unavailable(name) if name.startswith("held") else next(written) for name in items]
 
 
 @transaction
@@ -51,10 +63,17 @@ def confirm(*, items: Sequence[str]) -> list[str | Exception]:
 @pytest.fixture
 async def writer(kernel_db: None):
     seen.clear()
+    unheld.clear()
     confirmed.clear()
     gate.clear()
     database = Database()
-    yield Writer(database, write, confirm=confirm, key=lambda item: item)
+    yield Writer(
+        database,
+        write,
+        confirm=confirm,
+        unless_held=write_unless_held,
+        key=lambda item: item,
+    )
     assert await database.drain(asyncio.get_running_loop().time() + 10)
     database.close()
 
@@ -94,6 +113,34 @@ async def test_a_poisoned_item_does_not_cost_the_others_their_commit(writer) -> 
     assert good == names
     assert isinstance(bad, DataError)
     assert len(seen) == 2 + 6, "the batch once, then each by itself"
+
+
+async def test_a_batch_waits_once_for_what_is_held_and_the_others_are_written(writer) -> None:
+    a, b, held, more = await put_behind(writer, "a", "b", "held", "held-too")
+    assert (a, b) == ("a", "b")
+    assert isinstance(held, Unavailable) and isinstance(more, Unavailable)
+    assert seen[1:] == [["a", "b", "held", "held-too"]] * 2 + [["a", "b"]], "two waits in all"
+    assert unheld == [["a", "b", "held", "held-too"]]
+
+
+async def test_a_call_alone_is_told_that_its_row_is_held(writer) -> None:
+    gate.set()
+    with pytest.raises(OperationalError):
+        await writer.put("held")
+    assert unheld == [], "there is nobody whom it could hold up"
+
+
+async def test_a_lost_acknowledgement_among_held_rows_is_asked_about_by_each(writer) -> None:
+    with at_commit("write_unless_held", LANDED) as fault:
+        a, held = await put_behind(writer, "a", "held")
+    assert fault.fired == 1
+    assert a == "a!" and isinstance(held, LookupError)
+
+
+async def test_a_batch_that_is_poisoned_and_held_is_written_one_by_one(writer) -> None:
+    good, held, bad = await put_behind(writer, "good", "held", "poison")
+    assert good == "good"
+    assert isinstance(held, OperationalError) and isinstance(bad, DataError)
 
 
 async def test_a_database_that_is_away_is_asked_once_for_the_whole_batch(writer) -> None:

@@ -61,6 +61,13 @@ OUTSIDE = frozenset(
         *((name, AFTER) for name in ("save_results", "finish_call", "outcome", "death")),
     }
 )
+# Nobody waits for these: a kill there meets whatever else the process has begun meanwhile.
+BESIDE = frozenset({"settle"})
+UNDER_WAY = {
+    MODEL: "SELECT id FROM bz_usage_requests WHERE result_state = 'dispatched'",
+    TOOL: "SELECT id FROM bz_tool_calls WHERE state = 'dispatching'",
+    MESSAGE: "SELECT id FROM bz_notifications WHERE state = 'sending'",
+}
 LIMITS = {
     # No pass starts by itself: what runs when is the flow's to say.
     "BAILING_SETTLEMENT_INTERVAL_SECONDS": "3600",
@@ -130,6 +137,7 @@ class Scene:
         self.identities: dict[str, set[str]] = {}
         self.boundary: Boundary | None = None  # where something happens in this case
         self._is_kill = False
+        self._under_way: set[str] = set()  # kinds of calls that a killed process had begun
         self.mutant = ""  # seeded into every process from now on; counted apart
         witnesses.set_back(flow.said_before)
         self.facts = self._process(PREPARE).wait_ended().facts
@@ -168,6 +176,7 @@ class Scene:
         else:
             process.wait_ended()
             assert process.stood_at == boundary, f"it never came to {boundary}"
+        self.ground.wait_alone()
         self._died(process)
         self._replace()
         return self._end(f"SIGKILL {boundary}")
@@ -240,6 +249,8 @@ class Scene:
     def may_be(self, kind: str) -> bool:
         """Whether the fault of this case may leave an outcome of this kind unknown."""
         here = self.boundary
+        if here is not None and here.name in BESIDE:
+            return kind in self._under_way
         if here is None or here.name not in WINDOWS[kind]:
             return False
         return not (self._is_kill and (here.name, here.when) in OUTSIDE)
@@ -261,6 +272,7 @@ class Scene:
         self.answers.clear()
         self.identities.clear()
         self.boundary, self._is_kill = boundary, is_kill
+        self._under_way.clear()
         if boundary is not None:
             self._record.planned += not self.mutant
 
@@ -297,6 +309,7 @@ class Scene:
         assert process.was_killed
         self._record.kills += 1
         self._record.fired += not self.mutant
+        self._under_way |= {kind for kind, call in UNDER_WAY.items() if self.rows(call)}
         self._saw(process)
 
     def _saw(self, process: SweepProcess) -> None:

@@ -137,7 +137,7 @@ class Scene:
         self.identities: dict[str, set[str]] = {}
         self.boundary: Boundary | None = None  # where something happens in this case
         self._is_kill = False
-        self._under_way: set[str] = set()  # kinds of calls that a killed process had begun
+        self._under_way: set[str] = set()  # kinds of calls that ended with their process
         self.mutant = ""  # seeded into every process from now on; counted apart
         witnesses.set_back(flow.said_before)
         self.facts = self._process(PREPARE).wait_ended().facts
@@ -189,6 +189,7 @@ class Scene:
         rule = self._rule(boundary, action, seconds)
         process = self._process(RUN, marks=boundary, proxied=True, read_seconds=read_seconds)
         process.wait_ended()
+        self._look_what_was_under_way()  # it ends soon after its fault, whatever it has begun
         self._saw(process)
         assert rule.fired_count == 1, f"{fault} at {boundary} never fired"
         self._record.fired += 1
@@ -249,10 +250,8 @@ class Scene:
     def may_be(self, kind: str) -> bool:
         """Whether the fault of this case may leave an outcome of this kind unknown."""
         here = self.boundary
-        if here is not None and here.name in BESIDE:
-            return kind in self._under_way
         if here is None or here.name not in WINDOWS[kind]:
-            return False
+            return kind in self._under_way
         return not (self._is_kill and (here.name, here.when) in OUTSIDE)
 
     def broken(self) -> list[str]:
@@ -309,8 +308,12 @@ class Scene:
         assert process.was_killed
         self._record.kills += 1
         self._record.fired += not self.mutant
-        self._under_way |= {kind for kind, call in UNDER_WAY.items() if self.rows(call)}
+        if self.boundary is not None and self.boundary.name in BESIDE:
+            self._look_what_was_under_way()
         self._saw(process)
+
+    def _look_what_was_under_way(self) -> None:
+        self._under_way |= {kind for kind, call in UNDER_WAY.items() if self.rows(call)}
 
     def _saw(self, process: SweepProcess) -> None:
         for operation, answer in process.answers:

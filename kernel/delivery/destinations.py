@@ -13,11 +13,12 @@ from typing import Any
 
 from kernel import audit, clock, outbox, schema
 from kernel.delivery.fields import checked_fields
-from kernel.errors import Conflict, InvalidInput, LostRace, NotFound, Unavailable
+from kernel.errors import Conflict, InvalidInput, NotFound, Unavailable
 from kernel.ids import check_id, check_text, new_id
 from kernel.models import Account, Destination
 from kernel.state.protocol import ENSURE_REPLAY, RuntimeStateStore
 from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
+from kernel.versions import change_at_version_in_tx
 
 KIND = "destination"
 FIELDS = ("address", "sender", "secret_env", "events", "allow_private", "active")
@@ -141,24 +142,21 @@ def _change(
 ) -> Destination:
     audit.refuse_repeat_in_tx(actor=actor)
     row = _locked_in_tx(destination_id)
-    if row.version != seen_version:
-        raise LostRace(f"destination {destination_id} was changed meanwhile")
     before = {**_stored(row), "events": json.loads(row.events_text)}
     del before["events_text"]
     values = checked_fields(row.channel, {**before, **fields})
-    Destination.objects.filter(id=row.id, version=seen_version).update(
-        version=seen_version + 1, updated_at=clock.db_now(), **values
-    )
+    stored = _stored(row)
+    change_at_version_in_tx(row, seen_version, values)
     audit.append_in_tx(
         actor=actor,
         action="destination.change",
         kind=KIND,
         object_id=row.id,
-        before=_stored(row),
+        before=stored,
         after=values,
         reason=reason,
     )
-    return Destination.objects.get(id=row.id)
+    return row
 
 
 @reading

@@ -11,7 +11,7 @@ from kernel.approvals.arguments import PLACEHOLDER, canonical
 from kernel.approvals.json_schema import check_schema
 from kernel.approvals.policy import check_policy
 from kernel.conf import SETTINGS
-from kernel.errors import AddressRefused, Conflict, InvalidInput, LostRace, NotFound
+from kernel.errors import AddressRefused, Conflict, InvalidInput, NotFound
 from kernel.http import AddressPolicy, check_url
 from kernel.http.headers import OURS, TOKEN
 from kernel.ids import check_key_name, check_text, is_id
@@ -24,6 +24,7 @@ from kernel.jobs.fields import (
 )
 from kernel.models import Tool
 from kernel.transactions import insert_new_in_tx, reading, transaction
+from kernel.versions import change_at_version_in_tx
 
 # Model providers take no other names for functions.
 TOOL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -95,10 +96,7 @@ def change_tool(
         raise NotFound(f"no tool {tool_id}")
     before = plain_fields(row)
     values = _checked({**before, **fields})
-    same = Tool.objects.filter(id=tool_id, version=seen_version)
-    moved = same.update(version=seen_version + 1, updated_at=clock.db_now(), **_columns(values))
-    if moved != 1:
-        raise LostRace(f"tool {tool_id} was changed meanwhile", version=row.version)
+    change_at_version_in_tx(row, seen_version, _columns(values))
     audit.append_in_tx(
         actor=actor,
         action="tool.change",
@@ -108,7 +106,6 @@ def change_tool(
         after=values,
         reason=reason,
     )
-    row.refresh_from_db()
     return row
 
 

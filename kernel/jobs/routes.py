@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernel import audit, clock, schema
-from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
+from kernel.errors import Conflict, InvalidInput, NotFound
 from kernel.ids import check_id, is_id
 from kernel.jobs.fields import (
     check_count,
@@ -17,6 +17,7 @@ from kernel.jobs.fields import (
 from kernel.models import Route, Service, Tool
 from kernel.money import NANO_MAX
 from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
+from kernel.versions import change_at_version_in_tx
 
 AGENT, EXECUTOR = "agent", "executor"
 TARGETS = (AGENT, EXECUTOR)
@@ -75,10 +76,7 @@ def change_route(
         raise NotFound(f"no route {route_id}")
     before = plain_fields(row)
     values = _checked({**before, **fields})
-    same = Route.objects.filter(id=route_id, version=seen_version)
-    moved = same.update(version=seen_version + 1, updated_at=clock.db_now(), **_columns(values))
-    if moved != 1:
-        raise LostRace(f"route {route_id} was changed meanwhile", version=row.version)
+    change_at_version_in_tx(row, seen_version, _columns(values))
     audit.append_in_tx(
         actor=actor,
         action="route.change",
@@ -88,7 +86,6 @@ def change_route(
         after=values,
         reason=reason,
     )
-    row.refresh_from_db()
     return row
 
 

@@ -6,12 +6,13 @@ from typing import Any
 from django.db.models import Exists, OuterRef, Subquery, Sum
 
 from kernel import audit, clock
-from kernel.errors import Conflict, InvalidInput, LostRace, NotFound
+from kernel.errors import Conflict, InvalidInput, NotFound
 from kernel.ids import check_id, check_text
 from kernel.models import Account, Request
 from kernel.money import MULTIPLIER_ONE, NANO_MAX
 from kernel.states import Billing
 from kernel.transactions import insert_new_in_tx, reading, transaction
+from kernel.versions import change_at_version_in_tx
 
 FIELDS = ("name", "cap_nano", "multiplier_millionths", "allow_unpriced", "active")
 LISTED_MAX = 1_000
@@ -63,16 +64,15 @@ def change_account(
         raise NotFound(f"no account {account_id}")
     before = {name: getattr(row, name) for name in FIELDS}
     values = _checked({**before, **fields})
-    now = clock.db_now()
-    current = Account.objects.filter(id=account_id, version=version)
-    if current.update(version=version + 1, updated_at=now, **values) != 1:
-        raise LostRace(f"account {account_id} was changed meanwhile")
+    change_at_version_in_tx(row, version, values)
     changed = Account.objects.filter(id=account_id)
     if values["cap_nano"] is None:
         changed.update(overrun_at=None)
     else:
         changed.filter(consumed_nano__lte=values["cap_nano"]).update(overrun_at=None)
-        changed.filter(consumed_nano__gt=values["cap_nano"], overrun_at=None).update(overrun_at=now)
+        changed.filter(consumed_nano__gt=values["cap_nano"], overrun_at=None).update(
+            overrun_at=row.updated_at
+        )
     audit.append_in_tx(
         actor=actor,
         action="account.change",

@@ -9,13 +9,14 @@ from typing import Any
 from django.db.models import Max
 
 from kernel import audit, clock, sql
-from kernel.errors import AddressRefused, Conflict, InvalidInput, LostRace, NotFound
+from kernel.errors import AddressRefused, Conflict, InvalidInput, NotFound
 from kernel.http.addresses import AddressPolicy, check_url
 from kernel.ids import check_id, check_key_name, check_text, new_id
 from kernel.models import Account, Price, Service
 from kernel.transactions import insert_new_in_tx, reading, requires_transaction, transaction
 from kernel.usage import pricing
 from kernel.usage.rates import from_plain, parse_rates, rates_text
+from kernel.versions import change_at_version_in_tx
 
 SERVICE_FIELDS = (
     "account_id",
@@ -64,11 +65,7 @@ def change_service(
         raise NotFound(f"no service {service_id}")
     before = {name: getattr(row, name) for name in SERVICE_FIELDS}
     values = _checked({**before, **fields})
-    moved = Service.objects.filter(id=service_id, version=version).update(
-        version=version + 1, updated_at=clock.db_now(), **values
-    )
-    if moved != 1:
-        raise LostRace(f"service {service_id} was changed meanwhile")
+    change_at_version_in_tx(row, version, values)
     audit.append_in_tx(
         actor=actor,
         action="service.change",
@@ -78,7 +75,6 @@ def change_service(
         after=values,
         reason=reason,
     )
-    row.refresh_from_db()
     return row
 
 

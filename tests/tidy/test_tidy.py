@@ -25,7 +25,7 @@ LAYERS = (
     " kernel.tables kernel.ddl kernel.install kernel.apps kernel.csv_cells kernel.visible",
     "kernel.transactions",
     "kernel.models",
-    "kernel.sql kernel.shapes kernel.session",
+    "kernel.sql kernel.shapes kernel.session kernel.versions",
     "kernel.audit kernel.outbox kernel.http kernel.runtime kernel.schema kernel.checks",
     "kernel.usage kernel.state kernel.access",
     "kernel.approvals",

@@ -47,11 +47,12 @@ ACTS_SHOWN = 10
 SIBLINGS_SHOWN = 20
 PROMPT_CHARS_MAX = 2_000
 SOON_SECONDS = 600
-LIVE_FATES = frozenset({"", "owed", "owed_failing", "not_started", "runs"})
+LIVE_FATES = frozenset({"owed", "owed_failing", "not_started", "runs"})
 ENDED_JOBS = frozenset(
     {JobState.DONE, JobState.FAILED, JobState.REFUSED, JobState.CANCELLED, JobState.PARKED}
 )
 GONE_JOBS = ENDED_JOBS - {JobState.PARKED}
+MOVING_JOBS = frozenset({JobState.QUEUED, JobState.RUNNING})
 HIGH = "high"
 
 
@@ -183,11 +184,13 @@ def is_not_sent(row: Approval, tool: Tool | None, call: ToolCall | None, job: An
 
 
 def is_live(state: str, what: str, job: Job | None) -> bool:
-    """Whether the page should look again by itself."""
-    if state == ApprovalState.OPEN:
+    """Whether the page should look again by itself: not once everything waits for a person."""
+    if state == ApprovalState.OPEN or (job is not None and job.state in MOVING_JOBS):
         return True
+    if what == "":  # its time is over, and no pass has closed it yet
+        return job is not None and job.state not in ENDED_JOBS
     waits_for_job = what == "not_started" and (job is None or job.state in ENDED_JOBS)
-    return what in LIVE_FATES and what != "" and not waits_for_job
+    return what in LIVE_FATES and not waits_for_job
 
 
 def _call_of(row: Approval) -> ToolCall | None:

@@ -85,9 +85,12 @@ def _list_news(request: HttpRequest) -> HttpResponse:
 def detail(request: HttpRequest, approval_id: str) -> HttpResponse:
     """One question. A poll answers 204, its new state, or (from a form) one line about it."""
     row = row_or_404(approval_id)
-    if is_poll(request) and page_version(row) == request.GET.get("seen", ""):
+    seen = request.GET.get("seen", "")
+    if is_poll(request) and page_version(row) == seen:
         return HttpResponse(status=204)
     context = approval_context(request, row)
+    # Said aloud once, and not again with each later move of the job.
+    context["was_closed"] = is_poll(request) and not seen.endswith(f"-{ApprovalState.OPEN}")
     if is_poll(request) and "line" in request.GET:
         return render(request, "console/approvals/_news.html", context)
     return Screen(request, DETAIL, STATE_PART).show(context)

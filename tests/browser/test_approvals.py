@@ -50,11 +50,14 @@ def test_the_second_tab_sees_who_decided_and_keeps_the_note(
     expect(first.get_by_role("heading", name="Approved by admin")).to_be_visible()
     # the tab that only looks turns by itself; the one that types is told and keeps its text
     expect(third.get_by_role("heading", name="Approved by admin")).to_be_visible(timeout=6_000)
+    expect(third.locator("#question-now")).to_have_text("Approved")
+    expect(third.locator("#job-now")).not_to_contain_text("Waiting")
     expect(second.get_by_text("Meanwhile:")).to_be_visible(timeout=6_000)
     expect(second.get_by_label("Reason")).to_have_value("Nobody asked me.")
     second.get_by_role("button", name="Deny").click()
     expect(second.get_by_role("alert")).to_contain_text("Somebody was first: admin, approved")
     expect(second.get_by_label("What you typed")).to_have_value("Nobody asked me.")
+    expect(second.get_by_role("heading", level=1)).to_have_text("Nothing to decide any more")
     assert decided(console, approval_id) == 1
 
 

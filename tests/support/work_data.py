@@ -198,6 +198,12 @@ def send(job_id: str) -> JobRecord:
 
 def answer(record: JobRecord, *, text: str = '{"refund":"re_2291","state":"paid"}') -> None:
     """The tool's whole answer, and the job's end."""
+    answer_call(record, text=text)
+    finish(record)
+
+
+def answer_call(record: JobRecord, *, text: str = '{"refund":"re_2291","state":"paid"}') -> None:
+    """The tool's whole answer; the job goes on."""
     journal.finish_call(
         store=STORE,
         fence=record.fence,
@@ -206,6 +212,10 @@ def answer(record: JobRecord, *, text: str = '{"refund":"re_2291","state":"paid"
         response_text=text,
         response_bytes=len(text),
     )
+
+
+def finish(record: JobRecord) -> None:
+    """The job's end."""
     STORE.finish(fence=record.fence, state="done", result_text='{"text":"Refunded."}')
 
 

@@ -27,7 +27,7 @@ from console.queries.retention import removed
 from console.responses import Screen
 from console.views.delivery_parts import download
 from console.views.form_page import Done, FormPage, run_form
-from console.views.letter_page import letter_context, letter_or_404
+from console.views.letter_page import has_moved, letter_context, letter_or_404
 from console.views.news import seen_moment
 from console.waking import store_of
 from kernel import clock
@@ -121,7 +121,9 @@ def _news(request: HttpRequest) -> HttpResponse:
 @require_safe
 @needs_migration(REPLAY, DELIVERY)
 def detail(request: HttpRequest, dead_letter_id: str) -> HttpResponse:
-    """One dead letter."""
+    """One dead letter. A poll answers 204 while its replay's notification has not moved."""
+    if is_poll(request) and not has_moved(dead_letter_id, seen=request.GET.get("seen", "")):
+        return HttpResponse(status=204)
     return Screen(request, PAGE, PART).show(letter_context(letter_or_404(dead_letter_id)))
 
 

@@ -8,6 +8,7 @@ from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from console.acting import version_of
 from console.bodies import BodyView, body_view
 from console.formats import absolute_text, ago_text
 from console.statuses import status_of
@@ -19,6 +20,12 @@ from kernel.models import DeliveryAttempt, Notification
 from kernel.states import Delivery, NotificationState
 
 EVIDENCE_CHARS_SHOWN = 2_000
+LIVE = (NotificationState.QUEUED, NotificationState.SENDING, NotificationState.WITH_EXECUTOR)
+
+
+def notification_version(row: Notification) -> str:
+    """Another one after each of its moves: what a poll has seen."""
+    return f"{version_of(row.updated_at)}-{row.attempts}"
 
 
 def content_view(content: bytes | memoryview, content_type: str) -> BodyView:

@@ -9,7 +9,13 @@ from console.acting import version_of
 from console.queries.audit import acts_on
 from console.queries.destinations import destination_row
 from console.queries.retention import removed
-from console.views.delivery_parts import attempt_steps, content_view, duplicates_text
+from console.views.delivery_parts import (
+    LIVE,
+    attempt_steps,
+    content_view,
+    duplicates_text,
+    notification_version,
+)
 from console.words import act_text
 from kernel import clock
 from kernel.delivery.lookup import Kept, attempts_of, get_dead_letter, lineage_of, replay_of
@@ -32,12 +38,24 @@ def letter_or_404(dead_letter_id: str) -> Kept:
     return kept
 
 
+def has_moved(dead_letter_id: str, *, seen: str) -> bool:
+    """Whether the notification of its replay is another than the page has `seen`. Http404."""
+    if not is_id(dead_letter_id, chars_max=64):
+        raise Http404
+    try:
+        replay = replay_of(dead_letter_id=dead_letter_id)
+    except NotFound:
+        raise Http404 from None
+    return replay is None or notification_version(replay) != seen
+
+
 def letter_context(kept: Kept) -> dict[str, Any]:
     """Everything templates/console/dead_letters/detail.html names."""
     row = kept.letter
     destination = Destination.objects.filter(id=row.destination_id).first()
     lineage = lineage_of(dead_letter_id=row.id)
     here = [one.id for one in lineage].index(row.id)
+    replay = replay_of(dead_letter_id=row.id)
     return {
         "row": row,
         "version": version_of(row.updated_at),
@@ -50,7 +68,9 @@ def letter_context(kept: Kept) -> dict[str, Any]:
         "removed": removed("dead_letters", row.id),
         "body": content_view(row.content, row.content_type),
         "before": lineage[:here],
-        "replay": replay_of(dead_letter_id=row.id),
+        "replay": replay,
+        "is_live": replay is not None and replay.state in LIVE,
+        "seen": notification_version(replay) if replay else "",
         "after": lineage[here + 1 :],
         "is_job": bool(row.job_id) and Job.objects.filter(id=row.job_id).exists(),
         "why": why_not(row),

@@ -26,10 +26,12 @@ from console.queries.notifications import (
 from console.queries.retention import removed
 from console.responses import Screen
 from console.views.delivery_parts import (
+    LIVE,
     content_view,
     download,
     duplicates_text,
     notification_steps,
+    notification_version,
 )
 from console.views.news import seen_moment
 from kernel import clock
@@ -39,8 +41,6 @@ from kernel.ids import is_id
 from kernel.models import Destination, Job, Notification
 from kernel.schema import DELIVERY
 from kernel.states import NotificationState
-
-LIVE = (NotificationState.QUEUED, NotificationState.SENDING, NotificationState.WITH_EXECUTOR)
 
 
 @needs("view")
@@ -95,7 +95,7 @@ def _news(request: HttpRequest) -> HttpResponse:
 def detail(request: HttpRequest, notification_id: str) -> HttpResponse:
     """One notification. A poll answers 204 while it has not moved."""
     row = _row_or_404(notification_id)
-    version = f"{version_of(row.updated_at)}-{row.attempts}"
+    version = notification_version(row)
     if is_poll(request) and request.GET.get("seen") == version:
         return HttpResponse(status=204)
     page, part = "console/notifications/detail.html", "console/notifications/_attempts.html"

@@ -1,5 +1,7 @@
 """Dead letters on screen: groups, lineage, one replay, archive and restore, plans (F3-F6, F9)."""
 
+import re
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -118,6 +120,32 @@ def test_a_replay_that_fails_again_shows_the_whole_lineage(post, operator):
     page = operator.get(reverse("dead-letter", args=[second])).text
     assert "The dead letter before" in page and reverse("dead-letter", args=[first]) in page
     assert DeadLetter.objects.get(id=first).state == "resolved"
+
+
+@pytest.mark.parametrize("outcome", ["delivered", "dead"])
+def test_after_a_replay_the_page_follows_its_notification_to_the_end(post, operator, outcome):
+    letter = delivery_data.dead_letter("HTTP 500")
+    address = reverse("dead-letter", args=[letter])
+    assert "data-poll" not in operator.get(address).text
+    send(operator, rendered(operator, "dead-letter-replay", letter))
+    replayed = Notification.objects.get(replay_of_id=letter)
+    page = operator.get(address).text
+    (poll,) = re.findall(r'data-poll="3" hx-get="([^"]+poll=1[^"]+)"', page)
+    poll = poll.replace("&amp;", "&")
+    with CaptureQueriesContext(connection) as polled:
+        assert operator.get(poll, headers=HTMX).status_code == 204
+    letters = [one["sql"] for one in polled if "bz_dead_letters" in one["sql"]]
+    assert not any('"content"' in sql for sql in letters), "a poll reads no content"
+    if outcome == "dead":
+        newer = delivery_data.die(replayed.id, "HTTP 500")
+    else:
+        delivery_data.attempt(replayed.id, delivery_data.End("delivered", "", 200))
+    part = operator.get(poll, headers=HTMX)
+    assert part.status_code == 200 and "<html" not in part.text and "data-poll" not in part.text
+    shown = reverse("dead-letter", args=[newer]) if outcome == "dead" else "Delivered"
+    assert shown in part.text
+    assert operator.get(address + "?poll=1&seen=1-0", headers=HTMX).status_code == 200
+    assert operator.get(reverse("dead-letter", args=["dlq_x"]) + "?poll=1").status_code == 404
 
 
 def test_archiving_needs_a_reason_and_restoring_opens_it_again(post, operator):

@@ -16,6 +16,11 @@ from kernel.usage.providers import KEY_MISSING, KEY_UNREADABLE, SET_THE_KEY
 from kernel.usage.streams import UsageChunkFilter
 
 IN_FLIGHT_RETRY_SECONDS = 2
+# What an operator found; the row's own text still says why its outcome was unknown before.
+RESOLVED = {
+    "resolved_executed": "An operator found that the provider executed it; its answer is lost.",
+    "resolved_not_executed": "An operator found that the provider did not execute it.",
+}
 
 
 def headers_of(row: Request, *, replayed: bool) -> dict[str, str]:
@@ -119,7 +124,7 @@ def _error_of(row: Request) -> KernelError:
         )
     if row.result_state == Result.FAILED:
         return PeerError(
-            row.error_text or "The request failed.",
+            RESOLVED.get(row.error_code) or row.error_text or "The request failed.",
             code=row.error_code or "failed",
             next_action=SET_THE_KEY
             if row.error_code in (KEY_MISSING, KEY_UNREADABLE)

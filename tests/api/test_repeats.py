@@ -147,6 +147,39 @@ async def test_a_resolved_request_never_answers_its_partial_bytes_as_an_answer(a
     assert kept.content.count(b"data: ") == 3, "as evidence they stay readable"
 
 
+@pytest.mark.parametrize(
+    ("executed", "message"),
+    [
+        (True, "An operator found that the provider executed it; its answer is lost."),
+        (False, "An operator found that the provider did not execute it."),
+    ],
+)
+async def test_a_resolved_request_says_what_was_found_not_why_it_was_unknown(
+    api: Api, executed: bool, message: str
+) -> None:
+    api.provider.next("hold", marker="op-1")
+    first = asyncio.create_task(api.chat())
+    await api.wait_for_call()
+    await api.end_lease()
+    assert error_of(await api.chat())["code"] == "outcome_unknown"
+    row = await api.row()
+    assert (row.result_state, row.error_code) == ("unknown", "owner_lost")
+    await api.look(
+        lambda: usage.resolve_unknown(
+            request_id=row.id,
+            evidence=Evidence(executed=executed),
+            note="its records say so",
+            actor=OPERATOR,
+            seen_updated_at=row.updated_at,
+        )
+    )
+    error = error_of(await api.chat())
+    assert error["code"] == ("resolved_executed" if executed else "resolved_not_executed")
+    assert error["message"] == message != row.error_text
+    api.provider.release("op-1")
+    await first
+
+
 # --- identity ---------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ OUTCOME = (
     "Ask the provider what became of it, then resolve the unknown outcome with that evidence."
     " It is never sent again."
 )
+NOT_RECEIVED = "No usage was received."
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ def why(request: Request) -> Reason:
         return Reason(known.means if known else "Nothing is owed.")
     if request.result_state == Result.UNKNOWN:
         means = "It was sent, and its outcome is not known."
+        if request.pending_reason == "no_usage":  # the provider may have reported it to nobody
+            return Reason(f"{means} {NOT_RECEIVED}", OUTCOME)
         return Reason(f"{means} {known.means}" if known else means, OUTCOME)
     if known is None:
         return Reason(
@@ -77,6 +80,8 @@ def why(request: Request) -> Reason:
             "It was cancelled after it was sent; what it used is not known yet.",
             f"Late usage is charged by itself. If none comes: {EVIDENCE[0].lower()}{EVIDENCE[1:]}",
         )
+    if request.error_code == "resolved_executed" and request.pending_reason == "no_usage":
+        return Reason(NOT_RECEIVED, known.way_out)
     return known
 
 

@@ -155,6 +155,23 @@ def test_a_pending_charge_says_why_and_what_a_person_can_do(
     assert document["way_out"]
 
 
+def test_of_an_unknown_outcome_nobody_says_what_the_provider_reported() -> None:
+    row = lives.unknown("op-1")
+    assert (row.result_state, row.pending_reason) == ("unknown", "no_usage")
+    out = done("explain_charge", "op-1").out
+    assert "No usage was received." in out and "The provider reported no usage." not in out
+    usage.resolve_unknown(
+        request_id=row.id,
+        evidence=usage.Evidence(executed=True),
+        note="its log names it",
+        actor=lives.ACTOR,
+        seen_updated_at=row.updated_at,
+    )
+    assert lives.read(row.id).pending_reason == "no_usage"
+    out = done("explain_charge", "op-1").out
+    assert "No usage was received." in out and "The provider reported no usage." not in out
+
+
 def usage_of(row: Request) -> str:
     return done("explain_charge", row.operation_id, "--json").document["hold_usd"]
 

@@ -7,6 +7,7 @@ from django.urls import reverse
 
 from console.views.calls import ResolveCallForm
 from console.views.request_page import ResolveForm
+from kernel import usage
 from kernel.models import Request, ToolCall
 from tests.console.views.conftest import rendered, send
 from tests.support import lives, work_data
@@ -34,6 +35,16 @@ def resolve(client, request_id, outcome, **values):
     page = client.get(reverse("request", args=[request_id])).text
     form = form_to(page, reverse("request-resolve", args=[request_id]))
     return send(client, form, outcome=outcome, note="Its log says so.", **values)
+
+
+def test_a_hold_is_spoken_of_only_where_there_is_one(acme, operator):
+    held = operator.get(reverse("request", args=[lost("op-1")])).text
+    assert "The hold stays until then." in held and "the account has no cap" not in held
+    usage.change_account(account_id="acme", version=1, actor=lives.ACTOR, cap_nano=None)
+    free = operator.get(reverse("request", args=[lost("op-2")])).text
+    assert "The outcome is not known" in free and "The hold stays until then." not in free
+    hold = free[free.index(">Hold<") :][:200]
+    assert "none" in hold and "the account has no cap" in hold and "$" not in hold
 
 
 def step(page, title):

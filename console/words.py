@@ -44,7 +44,6 @@ ACTS: dict[str, str | Promise] = {
     "request.resolve_unknown": gettext_lazy("Resolved the unknown outcome"),
     "request.resolve_pending": gettext_lazy("Gave the metering of a pending charge"),
     "request.write_off": gettext_lazy("Wrote the charge off"),
-    "request.unknown": gettext_lazy("Lost the outcome"),
     "request.correct": gettext_lazy("Corrected the charge"),
     "pass.run": gettext_lazy("Started a pass"),
     "doctor.run": gettext_lazy("Examined the installation"),

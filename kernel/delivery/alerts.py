@@ -120,7 +120,11 @@ def windows_of(*, rule_id: str) -> list[AlertWindow]:
 
 def _check_destination(destination_id: str) -> None:
     if not Destination.objects.filter(id=destination_id).exists():
-        raise NotFound(f"no destination {destination_id}", field="destination_id")
+        raise NotFound(
+            f"no destination {destination_id}",
+            field="destination_id",
+            next_action="Add it first: manage.py destination add --help",
+        )
 
 
 def _checked_seconds(value: Any) -> int:

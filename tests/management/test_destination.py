@@ -81,3 +81,5 @@ def test_rules_are_added_listed_and_changed() -> None:
     assert "Say what to change" in run("alert_rule", "change", "dead").error
     refused = run("alert_rule", "add", "x", "--event", "message", "--destination", "ops")
     assert "no event is named message" in refused.error
+    lost = run("alert_rule", "add", "x", "--event", "dead_letter", "--destination", "ghost")
+    assert lost.error == "No destination ghost. Add it first: manage.py destination add --help"

@@ -15,6 +15,7 @@ from kernel.errors import Conflict, InvalidInput, NotFound, Unavailable
 from kernel.jobs import change_tool, create_route, create_tool, get_route, get_tool, submit_job
 from kernel.models import Service
 from kernel.state import RuntimeStateStore
+from kernel.states import JobState, Waiting
 from kernel.transactions import reading
 from kernel.usage.catalog import add_price, add_service, change_service, get_service
 
@@ -171,6 +172,16 @@ def ensure_demo_agent(*, url: str, account_id: str, store: RuntimeStateStore) ->
                     input={"prompt": PROMPT},
                     actor=DEMO,
                 )
+
+
+def asks_about_refund(*, account_id: str, store: RuntimeStateStore) -> bool:
+    """Whether the job of the first start waits for a decision, or is on its way there."""
+    try:
+        job = store.find(account_id=account_id, request_id=REQUEST)
+    except (NotFound, Unavailable):
+        return False
+    waits = job.state == JobState.WAITING and job.waiting_reason == Waiting.APPROVAL
+    return waits or job.state in (JobState.QUEUED, JobState.RUNNING)
 
 
 def _ensure_tool(*, url: str) -> None:

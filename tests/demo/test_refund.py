@@ -8,7 +8,14 @@ import httpx
 import pytest
 
 from kernel.demo import DemoProvider, answers, start_provider
-from kernel.demo.data import REQUEST, ROUTE, SERVICE, ensure_demo_agent, ensure_demo_service
+from kernel.demo.data import (
+    REQUEST,
+    ROUTE,
+    SERVICE,
+    asks_about_refund,
+    ensure_demo_agent,
+    ensure_demo_service,
+)
 from kernel.models import Approval, Job, Tool
 from tests.support.agent import STORE, asks, calls_of, decided, ended, working_kernel
 from tests.support.product import look, look_apart, make_account
@@ -93,11 +100,17 @@ def start(demo: DemoProvider, url: str = "") -> None:
     ensure_demo_agent(url=url or demo.url, account_id="demo", store=STORE)
 
 
+def is_open() -> bool:
+    return asks_about_refund(account_id="demo", store=STORE)
+
+
 async def test_the_first_start_leaves_one_approval_for_the_newcomer(
     kernel_db: None, demo: DemoProvider
 ) -> None:
     await look_apart(lambda: make_account("demo"))
+    assert not await look_apart(is_open)
     await look_apart(lambda: start(demo))
+    assert await look_apart(is_open), "on its way to the question"
     before = len(refunds(demo))
     async with working_kernel() as kernel:
         job = await look(kernel, Job.objects.get)
@@ -108,9 +121,11 @@ async def test_the_first_start_leaves_one_approval_for_the_newcomer(
         assert question.effect == "Refund 4200 EUR for order 1001."
         await look(kernel, lambda: start(demo))
         assert await look(kernel, Approval.objects.count) == 1, "a second start asks nothing new"
+        assert await look(kernel, is_open), "the banner says where it is decided"
         await decided(kernel, question)
         row = await ended(kernel, job.id)
         (made,) = await calls_of(kernel, job.id)
+        assert not await look(kernel, is_open), "the banner is silent about what is long decided"
     assert row.state == "done"
     assert "Order 1001 was refunded with 4200 EUR" in json.loads(row.result_text)["content"]
     assert [one["idempotency_key"] for one in refunds(demo)[before:]] == [made.idempotency_key]

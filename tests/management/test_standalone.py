@@ -6,13 +6,14 @@ import signal
 import socket
 import threading
 from collections.abc import Iterable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError
 
-from kernel.management.commands.standalone import _only_one
+from kernel.management.commands.standalone import Command, _only_one
 from kernel.models import Request
 from tests.management.running import run_process, start
 from tests.support.fixtures import provider, provider_process, shop
@@ -93,6 +94,7 @@ def test_a_close_within_its_budget_ends_with_zero(standalone: Standalone, tmp_pa
     code, said, complained = standalone.end()
     assert (code, complained) == (0, "")
     assert "Closed cleanly" in said
+    assert lock.read_text() == "", "its number may be another process's by now"
 
 
 def test_a_close_that_ran_out_of_its_budget_ends_with_three_and_names_what_is_left(
@@ -151,6 +153,9 @@ def test_a_second_one_names_the_first(settings: Any, tmp_path: Path) -> None:
     said = f"as process {os.getpid()}: end it .* BAILING_VAR_DIR"
     with _only_one(), pytest.raises(CommandError, match=said), _only_one():
         pass
+    assert (tmp_path / "standalone.lock").read_text() == ""
+    with _only_one():
+        assert (tmp_path / "standalone.lock").read_text() == f"{os.getpid()}\n"
 
 
 @pytest.mark.parametrize("port", ["99999", "-1", "x"])
@@ -158,3 +163,11 @@ def test_a_port_out_of_range_is_one_sentence(tmp_path: Path, port: str) -> None:
     answer = run_process("standalone", f"--port={port}", folder=tmp_path, **HURRY)
     assert answer.code and "a port is a whole number from 0 to 65535" in answer.error
     assert "Traceback" not in answer.error
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_the_banner_names_the_demos_question_only_while_it_is_open(asks: bool) -> None:
+    out = StringIO()
+    Command(stdout=out)._welcome("http://127.0.0.1:1", demo_url="http://127.0.0.1:2", asks=asks)
+    assert ("/approvals/    the demo's refund is decided there" in out.getvalue()) == asks
+    assert "curl -s -w '\\n' http://127.0.0.1:1/v1/chat/completions" in out.getvalue()

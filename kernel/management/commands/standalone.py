@@ -29,7 +29,7 @@ from kernel.state import DatabaseStore
 # Told apart from a start that failed (1), so that whoever supervises can tell.
 EXIT_LEFT_WORK = 3
 CURL = """\
-  curl -s {address}/v1/chat/completions \\
+  curl -s -w '\\n' {address}/v1/chat/completions \\
     -H "Authorization: Bearer $(sed -n 's/^BAILING_API_TOKEN=//p' .env)" \\
     -H 'Idempotency-Key: hello-1' -H 'Content-Type: application/json' \\
     -d '{{"model": "{service}", "messages": [{{"role": "user", "content": "Hello"}}]}}'"""
@@ -61,7 +61,10 @@ class Command(BaseCommand):
             try:
                 account_id = apply_environment(environ=os.environ, demo=demo)
                 with self._demo_provider(account_id) if demo else contextlib.nullcontext() as own:
-                    uvloop.run(self._serve(listener, demo_url=own.url if own else ""))
+                    asks = demo and demo_data.asks_about_refund(
+                        account_id=account_id, store=DatabaseStore()
+                    )
+                    uvloop.run(self._serve(listener, demo_url=own.url if own else "", asks=asks))
             except KernelError as error:
                 raise CommandError(f"{error.message} {error.way_out}".strip()) from error
             except CommandError as error:
@@ -82,7 +85,7 @@ class Command(BaseCommand):
             demo_data.ensure_demo_agent(url=provider.url, account_id=account_id, store=store)
             yield provider
 
-    async def _serve(self, listener: socket.socket, *, demo_url: str) -> None:
+    async def _serve(self, listener: socket.socket, *, demo_url: str, asks: bool) -> None:
         kernel = Kernel(worker=True)
         await kernel.initialize()
         server = _Server(
@@ -103,7 +106,7 @@ class Command(BaseCommand):
         ticker = loop.create_task(tick_for_ever(kernel))
         serving = loop.create_task(server.serve(sockets=[listener]))
         host, port = listener.getsockname()[:2]
-        self._welcome(f"http://{host}:{port}", demo_url=demo_url)
+        self._welcome(f"http://{host}:{port}", demo_url=demo_url, asks=asks)
         stopping = loop.create_task(server.stopping.wait())
         await asyncio.wait([stopping, serving], return_when=asyncio.FIRST_COMPLETED)
         was_asked = server.stopping.is_set()
@@ -131,7 +134,7 @@ class Command(BaseCommand):
             )
         self.stdout.write(f"Closed cleanly in {report.seconds:.1f} s.")
 
-    def _welcome(self, address: str, *, demo_url: str) -> None:
+    def _welcome(self, address: str, *, demo_url: str, asks: bool) -> None:
         lines = [
             "",
             f"  Console   {address}/    sign in as admin",
@@ -139,8 +142,11 @@ class Command(BaseCommand):
         ]
         if demo_url:
             lines += [
-                f"  Demo      {demo_url}    provider, shop and inbox (BAILING_DEMO=0: without)",
-                f"  Approvals {address}/approvals/    the demo's refund is decided there",
+                f"  Demo      {demo_url}    provider, shop and inbox (BAILING_DEMO=0: without)"
+            ]
+            if asks:
+                lines += [f"  Approvals {address}/approvals/    the demo's refund is decided there"]
+            lines += [
                 "",
                 "  Send a model request (send it twice: the second answer is the saved one):",
                 "",
@@ -178,7 +184,7 @@ def _port(text: str) -> int:
 def _only_one() -> Iterator[None]:
     """One standalone per installation: a second one would run a second demo and a second timer.
 
-    The lock file holds the id of the process, for people.
+    The lock file holds the id of the process, for people; it is empty once that has ended well.
     """
     path = settings.VAR_DIR / "standalone.lock"
     with path.open("a") as handle:
@@ -193,7 +199,10 @@ def _only_one() -> Iterator[None]:
         handle.truncate(0)
         handle.write(f"{os.getpid()}\n")
         handle.flush()
-        yield
+        try:
+            yield
+        finally:
+            handle.truncate(0)
 
 
 @contextlib.contextmanager

@@ -81,8 +81,8 @@ def values(
 
 
 @requires_transaction
-def take_unheld_in_tx(model: type[Model], ids: Collection[str]) -> set[str]:
-    """Lock those of these rows that nobody else holds; returns their ids. Waits for none."""
+def lock_free_in_tx(model: type[Model], ids: Collection[str]) -> set[str]:
+    """Lock those of these rows that nobody else has locked; returns their ids. Waits for none."""
     found = values(model, ("id",), {"id": sorted(ids)}, more="ORDER BY id", lock=SKIP)
     return {row_id for (row_id,) in found}
 

@@ -16,7 +16,8 @@ import functools
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from django.db import DatabaseError, IntegrityError, InterfaceError, connection
@@ -33,6 +34,8 @@ _kept = threading.local()  # when this thread's connection was last looked at
 # A connection that began a block this long ago is believed to be there still.
 TRUSTED_SECONDS = 1.0
 LOCK_WAIT_CODE = 1205
+SHORT_LOCK_WAIT_SECONDS = 1
+LOCK_WAITS_BORNE_MAX = 5  # in one page: each has taken up to twice the wait
 CONTENTION_CODES = frozenset({1213, 1205, 1020})
 LOST_CONNECTION_CODES = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 4031})
 
@@ -191,8 +194,45 @@ def is_contention(error: BaseException) -> bool:
 
 
 def is_lock_wait(error: BaseException) -> bool:
-    """Whether somebody held a row for longer than `lock_wait_seconds`; others may be free."""
+    """Whether a row, or its table, stayed locked by others for too long; other rows may be free."""
     return _error_code(error) == LOCK_WAIT_CODE
+
+
+@contextmanager
+def short_lock_waits() -> Iterator[None]:
+    """In this block this thread waits SHORT_LOCK_WAIT_SECONDS for a lock, not `lock_wait_seconds`.
+
+    For who tries again what has waited in vain: a few seconds more of it would hold others up.
+    """
+    if connection.vendor != "mysql":
+        yield
+        return
+    _set_lock_wait(SHORT_LOCK_WAIT_SECONDS)
+    try:
+        yield
+    finally:
+        if connection.connection is not None:  # a new one begins with the usual wait
+            _set_lock_wait(conf.lock_wait_seconds)
+
+
+def _set_lock_wait(seconds: int) -> None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", [seconds])
+    except (DatabaseError, InterfaceError):
+        connection.close()
+
+
+class LockWaits:
+    """The lock waits of one page: the first few are for a later page, more concern all (B5)."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def bears(self, error: BaseException) -> bool:
+        """Whether this is a lock wait, and one that the page goes on after."""
+        self._count += is_lock_wait(error)
+        return is_lock_wait(error) and self._count <= LOCK_WAITS_BORNE_MAX
 
 
 def is_lost_connection(error: BaseException) -> bool:

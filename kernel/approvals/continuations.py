@@ -254,7 +254,12 @@ def _owed(*, after: str, limit: int) -> tuple[list[Continuation], datetime]:
 
 @transaction
 def _claim(*, approval_id: str, seen_at: datetime) -> bool:
-    """Take one due row for this attempt. Should this process die, it is due again later."""
+    """Take one due row for this attempt. Should this process die, it is due again later.
+
+    One that somebody has locked is being worked on, or is for a later page.
+    """
+    if not sql.rows(Continuation, {"approval_id": approval_id}, lock=sql.SKIP):
+        return False
     now = clock.db_now()
     due = Continuation.objects.filter(
         approval_id=approval_id, state=Owed.OWED, next_attempt_at=seen_at

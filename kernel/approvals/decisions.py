@@ -32,7 +32,7 @@ from kernel.models import Approval, Continuation, Token
 from kernel.runtime.maintenance import PageReport
 from kernel.sql import insert_new_row_in_tx
 from kernel.states import APPROVAL, ApprovalState, Owed
-from kernel.transactions import concerns_all, reading, requires_transaction, transaction
+from kernel.transactions import LockWaits, concerns_all, reading, requires_transaction, transaction
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,8 @@ def _decide(*, order: Decision) -> Decided:
 def expire_page(*, cursor: tuple[datetime, str] | None = None, limit: int) -> PageReport:
     """Expire open questions whose time is over by the database's clock, oldest first (C11).
 
-    Each in its own transaction: one that fails is counted and never keeps later ones waiting. Empty
+    Each in its own transaction: one that fails is counted, one that somebody has locked is left for
+    a later pass, and neither keeps others waiting. Empty
     while migration 0066 or 0068 is absent: nothing can be decided then.
     """
     try:
@@ -167,10 +168,13 @@ def expire_page(*, cursor: tuple[datetime, str] | None = None, limit: int) -> Pa
         return PageReport()
     late = _late(after=cursor, limit=limit)
     moved = failed = 0
+    waits = LockWaits()
     for _, approval_id in late:
         try:
             moved += expire(approval_id=approval_id)
         except Exception as error:
+            if waits.bears(error):
+                continue
             if concerns_all(error):
                 raise
             failed += 1
@@ -188,7 +192,7 @@ def expire_page(*, cursor: tuple[datetime, str] | None = None, limit: int) -> Pa
 def expire(*, approval_id: str) -> bool:
     """Expire one question if it is still open and late. False when somebody decided meanwhile.
 
-    False, too, while somebody holds it: it keeps no other waiting, and a later pass finds it.
+    False, too, while somebody has it locked: a later pass finds it.
     """
     found = sql.rows(Approval, {"id": approval_id}, lock=sql.SKIP)
     if not found:

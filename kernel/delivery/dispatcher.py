@@ -56,6 +56,7 @@ class Dispatcher(Looker):
             record_attempts,
             confirm=record_attempts,
             key=lambda item: (item.claimed.destination_id, item.claimed.id),
+            group=lambda item: item.claimed.destination_id,
         )
 
     @property

@@ -19,7 +19,7 @@ from kernel.errors import Unavailable
 from kernel.models import Job, Notification
 from kernel.runtime.maintenance import PageReport
 from kernel.states import Delivery, JobState, NotificationState
-from kernel.transactions import concerns_all, reading, transaction
+from kernel.transactions import LockWaits, concerns_all, reading, transaction
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,8 @@ CHILD_ENDS = frozenset(
 def reclaim_page(*, cursor: Cursor | None = None, limit: int) -> PageReport:
     """Notifications whose sender's lease ended get their attempt recorded as unknown (F2).
 
-    Each in its own transaction: one that fails is counted and keeps no other waiting. Then a page
+    Each in its own transaction: one that fails is counted, one that somebody has locked is left for
+    a later pass, and neither keeps others waiting. Then a page
     of those with executors whose child has ended in another way than by its executor. `cursor` is
     where that page starts. Nothing while migration 0069 is absent.
     """
@@ -48,10 +49,13 @@ def reclaim_page(*, cursor: Cursor | None = None, limit: int) -> PageReport:
     work: list[Callable[[], bool]] = [partial(reclaim, notification_id=one) for one in lost]
     work += [partial(end_child, job_id=one) for one in ended]
     moved = failed = 0
+    waits = LockWaits()
     for act in work:
         try:
             moved += act()
         except Exception as error:
+            if waits.bears(error):
+                continue
             if concerns_all(error):
                 raise
             failed += 1
@@ -79,7 +83,6 @@ def reclaim(*, notification_id: str) -> bool:
 
 @transaction
 def _reclaim(*, notification_id: str, is_ours: bool, missing: str) -> bool:
-    # One that somebody holds keeps no other waiting: a later pass finds it.
     row = (
         Notification.objects.select_for_update(skip_locked=True).filter(id=notification_id).first()
     )

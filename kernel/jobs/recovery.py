@@ -15,7 +15,7 @@ from kernel.models import Job
 from kernel.runtime.maintenance import PageReport
 from kernel.state import RuntimeStateStore
 from kernel.states import JobState, Waiting
-from kernel.transactions import is_lock_wait, reading
+from kernel.transactions import LockWaits, reading
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ def recovery_page(*, store: RuntimeStateStore) -> Callable[..., PageReport]:
 
 def _resume_all(store: RuntimeStateStore, rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
     moved = failed = 0
+    waits = LockWaits()
     for _, job_id, account_id, reason in rows:
         try:
             if reason == Waiting.MODEL_UNKNOWN:
@@ -72,10 +73,8 @@ def _resume_all(store: RuntimeStateStore, rows: Sequence[tuple[Any, ...]]) -> tu
             failed += 1
             log.warning("job %s was not resumed: %s", job_id, error.error_code)
         except DatabaseError as error:
-            if not is_lock_wait(error):
+            if not waits.bears(error):
                 raise
-            failed += 1
-            log.warning("job %s was not resumed: somebody holds it", job_id)
     return moved, failed
 
 

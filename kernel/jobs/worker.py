@@ -16,6 +16,7 @@ from kernel.jobs.claims import Parts
 from kernel.runtime import FAILURES, Background, Database, Looker
 from kernel.state import Fence, JobRecord, RuntimeStateStore
 from kernel.states import JobState
+from kernel.transactions import is_lock_wait
 from kernel.usage.gateway import Gateway
 
 log = logging.getLogger(__name__)
@@ -171,26 +172,31 @@ class Worker(Looker):
         while self._running:
             # Twice within a lease, also where somebody made the lease short.
             await asyncio.sleep(min(conf.job_heartbeat_seconds, conf.job_lease_seconds / 3))
-            fences = sorted(self._running, key=lambda fence: fence.job_id)
-            if not fences:
-                return
-            held_until = clock.monotonic() + conf.job_lease_seconds
             try:
-                held = await self._database.in_tx(self._store.heartbeat, fences=fences)
-            except FAILURES as error:
-                # The next effect asks the database anyway, under the fence.
-                log.warning("leases were not renewed: %s", type(error).__name__)
-                continue
+                await self._renew(sorted(self._running, key=lambda fence: fence.job_id))
             except Exception:
                 log.exception("renewing leases has a defect")
+
+    async def _renew(self, fences: list[Fence]) -> None:
+        if not fences:
+            return
+        held_until = clock.monotonic() + conf.job_lease_seconds
+        try:
+            held = await self._database.in_tx(self._store.heartbeat, fences=fences)
+        except FAILURES as error:
+            # The next effect asks the database anyway, under the fence.
+            log.warning("leases were not renewed: %s", type(error).__name__)
+            if is_lock_wait(error) and len(fences) > 1:
+                for fence in fences:  # the job that somebody has locked costs no other its lease
+                    await self._renew([fence])
+            return
+        for fence in fences:
+            if (run := self._running.get(fence)) is None:
                 continue
-            for fence in fences:
-                if (run := self._running.get(fence)) is None:
-                    continue
-                if fence.job_id in held:
-                    run.held_until = held_until
-                else:
-                    run.lost = True
+            if fence.job_id in held:
+                run.held_until = held_until
+            else:
+                run.lost = True
 
 
 def retry_seconds(*, attempts: int) -> float:

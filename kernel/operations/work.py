@@ -17,6 +17,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+from django.db import DatabaseError
 from django.db.models import F
 
 from kernel import audit, clock, schema, sql
@@ -31,7 +32,7 @@ from kernel.operations.sets import ARCHIVE
 from kernel.runtime.maintenance import PageReport
 from kernel.state import RuntimeStateStore
 from kernel.states import OPERATION, OperationState
-from kernel.transactions import concerns_all, reading, transaction
+from kernel.transactions import LockWaits, concerns_all, reading, transaction
 
 log = logging.getLogger(__name__)
 
@@ -98,15 +99,21 @@ class Operations:
             return PageReport()
         waiting = [] if self._stopped else _waiting(only=self.only)
         self._forget_others({one.id for one in waiting})
+        waits = LockWaits()
         for one in waiting:
             count = self._may_take(one) if one.state == OperationState.RUNNING else limit
             row = _claim(operation_id=one.id, owner=self.owner) if count else None
             if row is None or row.state != one.state:
                 continue
             self.holds.add(row.id)
-            if row.state == OperationState.PLANNING:
-                return self._freeze(row)
-            return self._work(row, limit=min(count, limit))
+            try:
+                if row.state == OperationState.PLANNING:
+                    return self._freeze(row)
+                return self._work(row, limit=min(count, limit))
+            except DatabaseError as error:
+                if not waits.bears(error):
+                    raise
+                log.warning("operation %s waits for what somebody has locked", row.id)
         return PageReport()
 
     def release(self) -> None:
@@ -293,7 +300,7 @@ def _claim(*, operation_id: str, owner: str) -> Operation | None:
 
     Taking it over from an owner whose lease ended counts the interruption.
     """
-    found = sql.rows(Operation, {"id": operation_id}, lock=sql.WAIT)
+    found = sql.rows(Operation, {"id": operation_id}, lock=sql.SKIP)
     if not found or found[0].state not in WORKED_OFF:
         return None
     (row,) = found

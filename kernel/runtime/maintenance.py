@@ -14,7 +14,7 @@ from kernel.conf import conf
 from kernel.errors import CommitOutcomeUnknown
 from kernel.models import PassStatus
 from kernel.runtime.database import Database
-from kernel.transactions import reading, transaction
+from kernel.transactions import is_lock_wait, reading, transaction
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Pass:
                 )
                 self._record(report, totals)
                 ended = not report.has_more or clock.monotonic() >= stop_at
-                await self._publish(totals, started_at=started_at, running=not ended)
+                await self._publish_progress(totals, started_at=started_at, running=not ended)
                 if ended:
                     self.backoff.reset()
                     self.ended_at = clock.monotonic()
@@ -165,6 +165,15 @@ class Pass:
         self.progress = Progress(
             report.scanned, report.settled, report.deferred, report.failed, report.has_more
         )
+
+    async def _publish_progress(self, totals: Totals, *, started_at: Any, running: bool) -> None:
+        """Write the counters down, unless somebody has their row locked: the work is done."""
+        try:
+            await self._publish(totals, started_at=started_at, running=running)
+        except DATABASE_FAILURES as error:
+            if not is_lock_wait(error):
+                raise
+            log.warning("pass %s could not record its progress: its row is locked", self.name)
 
     async def _publish(self, totals: Totals, *, started_at: Any, running: bool) -> None:
         await self.database.in_tx(

@@ -12,15 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from kernel import clock, sql
-from kernel.errors import (
-    CapReached,
-    Conflict,
-    Forbidden,
-    InvalidInput,
-    KernelError,
-    NotFound,
-    Unavailable,
-)
+from kernel.errors import CapReached, Conflict, Forbidden, InvalidInput, KernelError, NotFound
 from kernel.ids import RESERVED_PREFIX, check_id, is_id
 from kernel.models import Account, Body, Request, Service
 from kernel.money import NANO_MAX
@@ -121,25 +113,6 @@ def admit(*, items: Sequence[Submission]) -> list[Admission | Exception]:
         rows = _first_rows(items, asked, outcomes, accounts=accounts, routes=routes, now=now)
         asked = _admit_rows_in_tx(items, asked, outcomes, rows=rows, accounts=accounts)
     return [outcomes[index] for index in range(len(items))]
-
-
-@transaction
-def admit_unless_held(*, items: Sequence[Submission]) -> list[Admission | Exception]:
-    """The same, waiting for no account: Unavailable where one is held that has a cap (A15).
-
-    For after a lock wait: who shares the batch with a held account is admitted all the same.
-    """
-    named = {item.account_id for item in items}
-    capped = {row.id for row in sql.rows(Account, {"id": named}, more="AND cap_nano IS NOT NULL")}
-    held = capped - sql.take_unheld_in_tx(Account, capped)
-    others = [item for item in items if item.account_id not in held]
-    admitted = iter(admit.transaction(items=others))  # type: ignore[attr-defined]  # as below
-    return [
-        Unavailable(f"account {item.account_id} is held")
-        if item.account_id in held
-        else next(admitted)
-        for item in items
-    ]
 
 
 @transaction

@@ -21,7 +21,7 @@ from kernel.models import Request
 from kernel.runtime import Background, Database, Writer
 from kernel.states import Billing, Result
 from kernel.usage import outcomes, providers
-from kernel.usage.admission import Admission, Submission, admit, admit_again, admit_unless_held
+from kernel.usage.admission import Admission, Submission, admit, admit_again
 from kernel.usage.bodies import read_body
 from kernel.usage.dispatch import (
     DispatchOrder,
@@ -33,7 +33,7 @@ from kernel.usage.dispatch import (
 from kernel.usage.live import Live
 from kernel.usage.recovery import renew_leases
 from kernel.usage.results import Outcome, Saved, save_results
-from kernel.usage.settlement import Settled, settle, settle_unless_held
+from kernel.usage.settlement import Settled, settle_due
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +140,10 @@ def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
         future.exception()  # the client may have left; then nobody asks for it
 
 
+def _request_id(item: DispatchOrder | Outcome) -> str:
+    return item.request_id
+
+
 class Gateway:
     """All generations of one kernel: its writers, its running calls, their lease renewal."""
 
@@ -152,21 +156,21 @@ class Gateway:
             database,
             admit,
             confirm=admit_again,
-            unless_held=admit_unless_held,
             key=lambda item: (item.account_id, item.operation_id),
+            group=lambda item: item.account_id,
         )
         self._dispatch: Writer[DispatchOrder, Fence] = Writer(
-            database, dispatch, confirm=confirm_dispatch, key=lambda item: item.request_id
+            database, dispatch, confirm=confirm_dispatch, key=_request_id, group=_request_id
         )
         self._save: Writer[Outcome, Saved] = Writer(
-            database, save_results, confirm=save_results, key=lambda item: item.request_id
+            database, save_results, confirm=save_results, key=_request_id, group=_request_id
         )
-        self._settle: Writer[str, Settled] = Writer(
+        self._settle: Writer[tuple[str, str], Settled] = Writer(
             database,
-            settle,
-            confirm=settle,
-            unless_held=settle_unless_held,
-            key=lambda item: item,
+            settle_due,
+            confirm=settle_due,
+            key=lambda item: item[1],
+            group=lambda item: item[0],
             linger_seconds=conf.settlement_linger_milliseconds / 1000,
         )
 
@@ -245,7 +249,7 @@ class Gateway:
                 self._running.pop(request.id, None)
             flight.ended(Ended(saved, outcome))
             if saved.billing_state == Billing.PENDING and outcome.usage_text:
-                self._background.start("settlement", self._settle_now(request.id))
+                self._background.start("settlement", self._settle_now(request))
         except (KernelError, DatabaseError, InterfaceError) as error:
             known = isinstance(error, KernelError)
             flight.broke(error if known else Unavailable("The database did not answer."))
@@ -315,10 +319,10 @@ class Gateway:
             await asyncio.sleep(wait)
             wait = min(wait * 2, 5.0)
 
-    async def _settle_now(self, request_id: str) -> None:
+    async def _settle_now(self, request: Request) -> None:
         # Maintenance settles what this cannot; a failure here loses nothing.
         with contextlib.suppress(DatabaseError, InterfaceError, Unavailable):
-            await self._settle.put(request_id)
+            await self._settle.put((request.account_id, request.id))
 
     def _keep_renewing(self) -> None:
         if self._renewal is None or self._renewal.done():

@@ -7,23 +7,44 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from django.db import DatabaseError
+
 from kernel import clock
 from kernel.conf import conf
 from kernel.models import Body, Request
 from kernel.runtime.maintenance import PageReport
+from kernel.sql import lock_free_in_tx
 from kernel.states import Billing, Result
-from kernel.transactions import transaction
+from kernel.transactions import LockWaits, reading, transaction
 from kernel.usage.notices import tell_unknown_in_tx
 
 ENDED = (Result.COMPLETE, Result.FAILED, Result.CANCELLED)
 
 
-@transaction
 def expire_leases(*, cursor: Any = None, limit: int) -> PageReport:
     """Dispatched requests whose owner let the lease end become unknown; never sent again (A9).
 
-    One that somebody holds keeps no other waiting: a later pass finds it.
+    One that somebody has locked, or who is to be told of it, keeps no other waiting.
     """
+    try:
+        return _expire_leases(limit=limit)
+    except DatabaseError as error:
+        waits = LockWaits()
+        if not waits.bears(error):
+            raise
+    ids = _ended(limit=limit)
+    moved = 0
+    for request_id in ids:
+        try:
+            moved += expire_lease(request_id=request_id)
+        except DatabaseError as error:
+            if not waits.bears(error):
+                raise
+    return PageReport(scanned=len(ids), settled=moved, deferred=len(ids) - moved)
+
+
+@transaction
+def _expire_leases(*, limit: int) -> PageReport:
     now = clock.db_now()
     ended = list(
         Request.objects.select_for_update(skip_locked=True)
@@ -31,21 +52,20 @@ def expire_leases(*, cursor: Any = None, limit: int) -> PageReport:
         .order_by("lease_expires_at", "id")
         .values_list("id", flat=True)[:limit]
     )
-    moved = (
-        Request.objects.filter(
-            id__in=ended, result_state=Result.DISPATCHED, lease_expires_at__lt=now
-        ).update(**_unknown(now))
-        if ended
-        else 0
-    )
-    if moved:
+    if ended:
+        dispatched = Request.objects.filter(id__in=ended, result_state=Result.DISPATCHED)
+        dispatched.update(**_unknown(now))
         tell_unknown_in_tx(ended, at=now)
-    return PageReport(
-        scanned=len(ended),
-        settled=moved,
-        deferred=len(ended) - moved,
-        cursor=now if len(ended) == limit else None,
+    more = now if len(ended) == limit else None
+    return PageReport(scanned=len(ended), settled=len(ended), cursor=more)
+
+
+@reading
+def _ended(*, limit: int) -> list[str]:
+    rows = Request.objects.filter(
+        result_state=Result.DISPATCHED, lease_expires_at__lt=clock.db_now()
     )
+    return list(rows.order_by("lease_expires_at", "id").values_list("id", flat=True)[:limit])
 
 
 @transaction
@@ -62,9 +82,13 @@ def expire_lease(*, request_id: str) -> bool:
 
 @transaction
 def renew_leases(*, owner: str, request_ids: Sequence[str]) -> None:
-    """Move the leases of an owner's running calls forward, judged by the database's clock."""
+    """Move the leases of an owner's running calls forward, judged by the database's clock.
+
+    A call that somebody has locked keeps its lease and no other from being renewed.
+    """
     lease = clock.db_now() + timedelta(seconds=conf.dispatch_lease_seconds)
-    Request.objects.filter(id__in=request_ids, owner=owner, result_state=Result.DISPATCHED).update(
+    free = lock_free_in_tx(Request, request_ids)
+    Request.objects.filter(id__in=free, owner=owner, result_state=Result.DISPATCHED).update(
         lease_expires_at=lease
     )
 

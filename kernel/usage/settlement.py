@@ -12,18 +12,19 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kernel import clock
-from kernel.errors import LostRace, Unavailable
+from kernel.errors import LostRace
 from kernel.ids import new_id
-from kernel.models import Account, LedgerRow, Request
+from kernel.models import LedgerRow, Request
 from kernel.money import MULTIPLIER_ONE
 from kernel.runtime.maintenance import PageReport
-from kernel.sql import execute_in_tx, insert_rows_in_tx, take_unheld_in_tx, values
+from kernel.sql import execute_in_tx, insert_rows_in_tx, lock_free_in_tx, values
 from kernel.states import Billing
 from kernel.transactions import (
+    LockWaits,
     concerns_all,
-    is_lock_wait,
     reading,
     requires_transaction,
+    short_lock_waits,
     transaction,
 )
 from kernel.usage import pricing
@@ -100,56 +101,76 @@ def settle(*, items: Sequence[str]) -> list[Settled | Exception]:
     return [found.get(item, Settled(item, "", "")) for item in items]
 
 
-@transaction
-def settle_unless_held(*, items: Sequence[str]) -> list[Settled | Exception]:
-    """The same, waiting for nobody's lock: Unavailable for those whose request or account is held.
-
-    For after a lock wait. A host that vanished may hold an account up, and no other with it.
-    """
-    requests = take_unheld_in_tx(Request, items)
-    places = values(Request, ("id", "account_id"), {"id": requests})
-    accounts = take_unheld_in_tx(Account, {account_id for _, account_id in places})
-    unheld = [request_id for request_id, account_id in places if account_id in accounts]
-    settled = settle.transaction(items=unheld)  # type: ignore[attr-defined]  # set by @transaction
-    found = dict(zip(unheld, settled, strict=True))
-    return [found.get(item, Unavailable(f"request {item} is held")) for item in items]
+def settle_due(*, items: Sequence[tuple[str, str]]) -> list[Settled | Exception]:
+    """`settle` for (account, request) pairs."""
+    return settle(items=[request_id for _, request_id in items])
 
 
 def settlement_page(*, cursor: tuple[datetime, str] | None, limit: int) -> PageReport:
     """One page of pending requests in (updated_at, id) order after `cursor` (B3).
 
-    A page that fails as a whole is settled row by row: a bad row never keeps others waiting. Rows
-    that somebody holds are left for the next pass.
+    A page that fails as a whole is settled by account and then row by row: neither a bad row nor
+    one that somebody has locked keeps others waiting. What is locked is left for a later pass.
     """
     page = _page_ids(cursor, limit)
     ids = [request_id for _, request_id in page]
     try:
         outcomes = settle(items=ids) if ids else []
     except Exception as error:
-        if is_lock_wait(error):
-            outcomes = settle_unless_held(items=ids)
-        elif concerns_all(error):
+        waits = LockWaits()
+        if concerns_all(error) and not waits.bears(error):
             raise
-        else:
-            outcomes = _settle_one_by_one(ids)
+        with short_lock_waits():
+            outcomes = _settle_by_account(ids, waits)
     found = [outcome for outcome in outcomes if isinstance(outcome, Settled)]
     done = sum(outcome.billing_state == Billing.SETTLED for outcome in found)
     corrupt = sum(outcome.pending_reason == CORRUPT for outcome in found)
     return PageReport(
         scanned=len(ids),
         settled=done,
-        deferred=len(outcomes) - done - corrupt,
+        deferred=len(ids) - done - corrupt,
         failed=corrupt,
         cursor=page[-1] if len(page) == limit else None,
     )
 
 
-def _settle_one_by_one(ids: Sequence[str]) -> list[Settled | Exception]:
+def _settle_by_account(ids: Sequence[str], waits: LockWaits) -> list[Settled | Exception]:
+    """Settle what nobody has locked, account by account; an exception for what waited in vain."""
+    of_account = _free_by_account(ids=ids)
+    outcomes: list[Settled | Exception] = []
+    for account_ids in of_account.values():
+        try:
+            outcomes += settle(items=account_ids)
+        except Exception as error:
+            if waits.bears(error):
+                log.warning("an account is locked: %s requests wait", len(account_ids))
+                outcomes += [error] * len(account_ids)
+            elif concerns_all(error):
+                raise
+            else:
+                outcomes += _settle_one_by_one(account_ids, waits)
+    return outcomes
+
+
+@transaction
+def _free_by_account(*, ids: Sequence[str]) -> dict[str, list[str]]:
+    """Those of these requests that nobody has locked, by account."""
+    found: dict[str, list[str]] = defaultdict(list)
+    free = lock_free_in_tx(Request, ids)
+    for request_id, account_id in values(Request, ("id", "account_id"), {"id": sorted(free)}):
+        found[account_id].append(request_id)
+    return found
+
+
+def _settle_one_by_one(ids: Sequence[str], waits: LockWaits) -> list[Settled | Exception]:
     outcomes: list[Settled | Exception] = []
     for request_id in ids:
         try:
             outcomes += settle(items=[request_id])
         except Exception as error:
+            if waits.bears(error):
+                outcomes.append(error)
+                continue
             if concerns_all(error):
                 raise
             log.warning("request %s cannot be settled: %s", request_id, type(error).__name__)

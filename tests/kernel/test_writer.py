@@ -3,21 +3,23 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from unittest import mock
 
 import pytest
 from django.db import DataError, OperationalError
 
 from kernel import clock
 from kernel.conf import override
-from kernel.errors import CommitOutcomeUnknown, Conflict, Unavailable
+from kernel.errors import CommitOutcomeUnknown, Conflict
 from kernel.models import PassStatus
 from kernel.runtime import Database, Writer
+from kernel.runtime.writer import LOCKED_SECONDS
 from kernel.transactions import transaction
 from tests.support.commits import AWAY, LANDED, VANISHED, at_commit
 from tests.support.wait import wait_until_async
 
+LOCKED: dict[str, bool] = {}
 seen: list[list[str]] = []
-unheld: list[list[str]] = []
 confirmed: list[str] = []
 gate = threading.Event()
 
@@ -32,7 +34,7 @@ def write(*, items: Sequence[str]) -> list[str | Exception]:
     for name in items:
         if name.startswith("poison"):
             raise DataError(1406, "Data too long")
-        if name.startswith("held"):
+        if LOCKED.get(name, name.startswith("locked")):
             raise OperationalError(1205, "Lock wait timeout exceeded")
         if name.startswith("away"):
             raise OperationalError(2006, "gone")
@@ -45,15 +47,6 @@ def write(*, items: Sequence[str]) -> list[str | Exception]:
 
 
 @transaction
-def write_unless_held(*, items: Sequence[str]) -> list[str | Exception]:
-    """The same, but who needs what is held gets an error instead of waiting."""
-    unheld.append(list(items))
-    others = [name for name in items if not name.startswith("held")]
-    written = iter(write.transaction(items=others))
-    return [Unavailable(name) if name.startswith("held") else next(written) for name in items]
-
-
-@transaction
 def confirm(*, items: Sequence[str]) -> list[str | Exception]:
     confirmed.extend(items)
     found = set(PassStatus.objects.filter(name__in=items).values_list("name", flat=True))
@@ -63,7 +56,6 @@ def confirm(*, items: Sequence[str]) -> list[str | Exception]:
 @pytest.fixture
 async def writer(kernel_db: None):
     seen.clear()
-    unheld.clear()
     confirmed.clear()
     gate.clear()
     database = Database()
@@ -71,8 +63,8 @@ async def writer(kernel_db: None):
         database,
         write,
         confirm=confirm,
-        unless_held=write_unless_held,
         key=lambda item: item,
+        group=lambda item: item[:6],
     )
     assert await database.drain(asyncio.get_running_loop().time() + 10)
     database.close()
@@ -115,32 +107,49 @@ async def test_a_poisoned_item_does_not_cost_the_others_their_commit(writer) -> 
     assert len(seen) == 2 + 6, "the batch once, then each by itself"
 
 
-async def test_a_batch_waits_once_for_what_is_held_and_the_others_are_written(writer) -> None:
-    a, b, held, more = await put_behind(writer, "a", "b", "held", "held-too")
+async def test_after_a_lock_wait_only_the_group_that_waits_again_gets_the_error(writer) -> None:
+    a, b, first, second = await put_behind(writer, "a", "b", "locked-1", "locked-2")
     assert (a, b) == ("a", "b")
-    assert isinstance(held, Unavailable) and isinstance(more, Unavailable)
-    assert seen[1:] == [["a", "b", "held", "held-too"]] * 2 + [["a", "b"]], "two waits in all"
-    assert unheld == [["a", "b", "held", "held-too"]]
+    assert all(isinstance(each, OperationalError) for each in (first, second))
+    together = ["a", "b", "locked-1", "locked-2"]
+    assert seen[1:] == [together] * 2 + [["a"], ["b"]] + [["locked-1", "locked-2"]] * 2
 
 
-async def test_a_call_alone_is_told_that_its_row_is_held(writer) -> None:
-    gate.set()
-    with pytest.raises(OperationalError):
-        await writer.put("held")
-    assert unheld == [], "there is nobody whom it could hold up"
+async def test_what_was_locked_shares_no_batch_for_a_while(writer) -> None:
+    await put_behind(writer, "a", "locked-1")
+    seen.clear()
+    b, locked = await asyncio.gather(
+        writer.put("b"), writer.put("locked-2"), return_exceptions=True
+    )
+    assert b == "b" and isinstance(locked, OperationalError)
+    assert sorted(seen) == [["b"], ["locked-2"], ["locked-2"]]
+    later = clock.monotonic() + LOCKED_SECONDS + 1
+    with mock.patch.object(clock, "monotonic", lambda: later):
+        seen.clear()
+        c, _ = await asyncio.gather(writer.put("c"), writer.put("locked-3"), return_exceptions=True)
+    assert c == "c"
+    assert ["c", "locked-3"] in seen, "after that it is tried with the others again"
 
 
-async def test_a_lost_acknowledgement_among_held_rows_is_asked_about_by_each(writer) -> None:
-    with at_commit("write_unless_held", LANDED) as fault:
-        a, held = await put_behind(writer, "a", "held")
-    assert fault.fired == 1
-    assert a == "a!" and isinstance(held, LookupError)
+async def test_a_group_that_is_free_again_is_written_with_the_others(writer) -> None:
+    await put_behind(writer, "a", "locked-1")
+    with mock.patch.dict(LOCKED, {"locked-2": False}):
+        assert await writer.put("locked-2") == "locked-2"
+    assert not writer._is_locked("locked")
 
 
-async def test_a_batch_that_is_poisoned_and_held_is_written_one_by_one(writer) -> None:
-    good, held, bad = await put_behind(writer, "good", "held", "poison")
-    assert good == "good"
-    assert isinstance(held, OperationalError) and isinstance(bad, DataError)
+async def test_a_lost_acknowledgement_of_a_group_is_asked_about_by_each(writer) -> None:
+    await put_behind(writer, "a", "locked-1")
+    with mock.patch.dict(LOCKED, {"locked-2": False}), at_commit("write", LANDED) as fault:
+        assert await writer.put("locked-2") == "locked-2!"
+    assert (fault.fired, confirmed) == (1, ["locked-2"])
+
+
+async def test_a_group_that_is_poisoned_is_written_one_by_one(writer) -> None:
+    names = ["a", "locked-1", "poison", "poison-2"]
+    a, locked, *bad = await put_behind(writer, *names)
+    assert a == "a" and isinstance(locked, OperationalError)
+    assert all(isinstance(each, DataError) for each in bad)
 
 
 async def test_a_database_that_is_away_is_asked_once_for_the_whole_batch(writer) -> None:

@@ -34,7 +34,7 @@ from kernel.state import DatabaseStore, JobRecord, RuntimeStateStore
 from kernel.state.protocol import ENSURE_REPLAY
 from kernel.transactions import transaction
 from kernel.usage.gateway import Gateway
-from kernel.usage.recovery import expire_leases
+from kernel.usage.recovery import expiry_page
 from kernel.usage.settlement import settlement_page
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class Kernel:
             conf.settlement_page_rows,
         )
         self.recovery = self._pass(
-            "recovery", expire_leases, conf.recovery_interval_seconds, conf.recovery_page_rows
+            "recovery", expiry_page, conf.recovery_interval_seconds, conf.recovery_page_rows
         )
         self.continuations = self._pass(
             "continuations",

@@ -35,7 +35,7 @@ _kept = threading.local()  # when this thread's connection was last looked at
 TRUSTED_SECONDS = 1.0
 LOCK_WAIT_CODE = 1205
 SHORT_LOCK_WAIT_SECONDS = 1
-LOCK_WAITS_BORNE_MAX = 5  # in one page: each has taken up to twice the wait
+LOCK_WAITS_MAX = 10  # of one page
 CONTENTION_CODES = frozenset({1213, 1205, 1020})
 LOST_CONNECTION_CODES = frozenset({2002, 2003, 2006, 2013, 2055, 1927, 1053, 4031})
 
@@ -179,7 +179,9 @@ def _tries_max(error: BaseException) -> int:
 
     More of them would stop everybody's work.
     """
-    return 2 if is_lock_wait(error) else conf.transaction_tries_max
+    if not is_lock_wait(error):
+        return conf.transaction_tries_max
+    return 1 if getattr(_kept, "waits_short", False) else 2
 
 
 def _error_code(error: BaseException) -> Any:
@@ -200,17 +202,19 @@ def is_lock_wait(error: BaseException) -> bool:
 
 @contextmanager
 def short_lock_waits() -> Iterator[None]:
-    """In this block this thread waits SHORT_LOCK_WAIT_SECONDS for a lock, not `lock_wait_seconds`.
+    """In this block this thread waits SHORT_LOCK_WAIT_SECONDS for a lock, once.
 
-    For who tries again what has waited in vain: a few seconds more of it would hold others up.
+    For who has waited in vain already, and for passes: what is busy is there at the next one.
     """
     if connection.vendor != "mysql":
         yield
         return
+    _kept.waits_short = True
     _set_lock_wait(SHORT_LOCK_WAIT_SECONDS)
     try:
         yield
     finally:
+        _kept.waits_short = False
         if connection.connection is not None:  # a new one begins with the usual wait
             _set_lock_wait(conf.lock_wait_seconds)
 
@@ -224,15 +228,29 @@ def _set_lock_wait(seconds: int) -> None:
 
 
 class LockWaits:
-    """The lock waits of one page: the first few are for a later page, more concern all (B5)."""
+    """The lock waits of one page: what somebody has locked is left for a later one (B5).
+
+    `are_enough`: the rest of the page is left, too, for each wait takes its time.
+    """
 
     def __init__(self) -> None:
-        self._count = 0
+        self._waits: list[BaseException] = []
 
     def bears(self, error: BaseException) -> bool:
-        """Whether this is a lock wait, and one that the page goes on after."""
-        self._count += is_lock_wait(error)
-        return is_lock_wait(error) and self._count <= LOCK_WAITS_BORNE_MAX
+        """Whether this is a lock wait; then the page goes on with what is not locked."""
+        if is_lock_wait(error):
+            self._waits.append(error)
+        return is_lock_wait(error)
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether the page should end."""
+        return len(self._waits) >= LOCK_WAITS_MAX
+
+    def end(self, *, done: int) -> None:
+        """Raise the last wait where nothing but waits came of the page: that concerns all."""
+        if self.are_enough and not done:
+            raise self._waits[-1]
 
 
 def is_lost_connection(error: BaseException) -> bool:

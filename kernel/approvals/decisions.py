@@ -5,6 +5,7 @@ same call again finds the saved decision, also after a lost acknowledgement.
 """
 
 import logging
+import random
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -32,7 +33,14 @@ from kernel.models import Approval, Continuation, Token
 from kernel.runtime.maintenance import PageReport
 from kernel.sql import insert_new_row_in_tx
 from kernel.states import APPROVAL, ApprovalState, Owed
-from kernel.transactions import LockWaits, concerns_all, reading, requires_transaction, transaction
+from kernel.transactions import (
+    LockWaits,
+    concerns_all,
+    reading,
+    requires_transaction,
+    short_lock_waits,
+    transaction,
+)
 
 log = logging.getLogger(__name__)
 
@@ -169,16 +177,21 @@ def expire_page(*, cursor: tuple[datetime, str] | None = None, limit: int) -> Pa
     late = _late(after=cursor, limit=limit)
     moved = failed = 0
     waits = LockWaits()
-    for _, approval_id in late:
-        try:
-            moved += expire(approval_id=approval_id)
-        except Exception as error:
-            if waits.bears(error):
-                continue
-            if concerns_all(error):
-                raise
-            failed += 1
-            log.warning("approval %s cannot expire: %s", approval_id, type(error).__name__)
+    with short_lock_waits():
+        # In any order: the same locked ones must not always come first.
+        for _, approval_id in random.sample(late, len(late)):
+            if waits.are_enough:
+                break
+            try:
+                moved += expire(approval_id=approval_id)
+            except Exception as error:
+                if waits.bears(error):
+                    continue
+                if concerns_all(error):
+                    raise
+                failed += 1
+                log.warning("approval %s cannot expire: %s", approval_id, type(error).__name__)
+    waits.end(done=moved)
     return PageReport(
         scanned=len(late),
         settled=moved,

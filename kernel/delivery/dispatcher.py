@@ -56,7 +56,6 @@ class Dispatcher(Looker):
             record_attempts,
             confirm=record_attempts,
             key=lambda item: (item.claimed.destination_id, item.claimed.id),
-            group=lambda item: item.claimed.destination_id,
         )
 
     @property
@@ -137,7 +136,7 @@ class Dispatcher(Looker):
         wait = 0.1
         while True:
             try:
-                await self._writer.put(report)
+                await self._writer.put(report, group=message.destination_id)
                 return
             except LostRace as error:
                 log.warning("%s; its outcome was %s", error.message, end.outcome)

@@ -1,6 +1,7 @@
 """Recovery of notifications: senders that were lost, and children that ended unseen (F2, F7)."""
 
 import logging
+import random
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -19,7 +20,7 @@ from kernel.errors import Unavailable
 from kernel.models import Job, Notification
 from kernel.runtime.maintenance import PageReport
 from kernel.states import Delivery, JobState, NotificationState
-from kernel.transactions import LockWaits, concerns_all, reading, transaction
+from kernel.transactions import LockWaits, concerns_all, reading, short_lock_waits, transaction
 
 log = logging.getLogger(__name__)
 
@@ -49,17 +50,22 @@ def reclaim_page(*, cursor: Cursor | None = None, limit: int) -> PageReport:
     work: list[Callable[[], bool]] = [partial(reclaim, notification_id=one) for one in lost]
     work += [partial(end_child, job_id=one) for one in ended]
     moved = failed = 0
+    random.shuffle(work)  # the same locked ones must not always come first
     waits = LockWaits()
-    for act in work:
-        try:
-            moved += act()
-        except Exception as error:
-            if waits.bears(error):
-                continue
-            if concerns_all(error):
-                raise
-            failed += 1
-            log.warning("%s failed: %s", act, type(error).__name__)
+    with short_lock_waits():
+        for act in work:
+            if waits.are_enough:
+                break
+            try:
+                moved += act()
+            except Exception as error:
+                if waits.bears(error):
+                    continue
+                if concerns_all(error):
+                    raise
+                failed += 1
+                log.warning("%s failed: %s", act, type(error).__name__)
+    waits.end(done=moved)
     return PageReport(
         scanned=len(lost) + len(children),
         settled=moved,

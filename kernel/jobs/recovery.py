@@ -1,6 +1,7 @@
 """Recovery of jobs: lost workers, and jobs whose unknown step was resolved meanwhile (D1-D3)."""
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -15,7 +16,7 @@ from kernel.models import Job
 from kernel.runtime.maintenance import PageReport
 from kernel.state import RuntimeStateStore
 from kernel.states import JobState, Waiting
-from kernel.transactions import LockWaits, reading
+from kernel.transactions import LockWaits, reading, short_lock_waits
 
 log = logging.getLogger(__name__)
 
@@ -61,20 +62,25 @@ def recovery_page(*, store: RuntimeStateStore) -> Callable[..., PageReport]:
 def _resume_all(store: RuntimeStateStore, rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
     moved = failed = 0
     waits = LockWaits()
-    for _, job_id, account_id, reason in rows:
-        try:
-            if reason == Waiting.MODEL_UNKNOWN:
-                moved += resume_known(store=store, job_id=job_id, account_id=account_id)
-            elif reason == Waiting.CALL_UNCERTAIN:
-                moved += resume_resolved(store=store, job_id=job_id)
-        except LostRace:
-            continue  # somebody else moved it
-        except KernelError as error:
-            failed += 1
-            log.warning("job %s was not resumed: %s", job_id, error.error_code)
-        except DatabaseError as error:
-            if not waits.bears(error):
-                raise
+    with short_lock_waits():
+        # In any order: the same locked ones must not always come first.
+        for _, job_id, account_id, reason in random.sample(rows, len(rows)):
+            if waits.are_enough:
+                break
+            try:
+                if reason == Waiting.MODEL_UNKNOWN:
+                    moved += resume_known(store=store, job_id=job_id, account_id=account_id)
+                elif reason == Waiting.CALL_UNCERTAIN:
+                    moved += resume_resolved(store=store, job_id=job_id)
+            except LostRace:
+                continue  # somebody else moved it
+            except KernelError as error:
+                failed += 1
+                log.warning("job %s was not resumed: %s", job_id, error.error_code)
+            except DatabaseError as error:
+                if not waits.bears(error):
+                    raise
+    waits.end(done=moved)
     return moved, failed
 
 

@@ -16,7 +16,7 @@ from kernel.jobs.claims import Parts
 from kernel.runtime import FAILURES, Background, Database, Looker
 from kernel.state import Fence, JobRecord, RuntimeStateStore
 from kernel.states import JobState
-from kernel.transactions import is_lock_wait
+from kernel.transactions import is_lock_wait, short_lock_waits
 from kernel.usage.gateway import Gateway
 
 log = logging.getLogger(__name__)
@@ -181,8 +181,9 @@ class Worker(Looker):
         if not fences:
             return
         held_until = clock.monotonic() + conf.job_lease_seconds
+        beat = self._store.heartbeat if len(fences) > 1 else self._beat_briefly
         try:
-            held = await self._database.in_tx(self._store.heartbeat, fences=fences)
+            held = await self._database.in_tx(beat, fences=fences)
         except FAILURES as error:
             # The next effect asks the database anyway, under the fence.
             log.warning("leases were not renewed: %s", type(error).__name__)
@@ -197,6 +198,10 @@ class Worker(Looker):
                 run.held_until = held_until
             else:
                 run.lost = True
+
+    def _beat_briefly(self, *, fences: list[Fence]) -> set[str]:
+        with short_lock_waits():
+            return self._store.heartbeat(fences=fences)
 
 
 def retry_seconds(*, attempts: int) -> float:

@@ -32,7 +32,7 @@ from kernel.operations.sets import ARCHIVE
 from kernel.runtime.maintenance import PageReport
 from kernel.state import RuntimeStateStore
 from kernel.states import OPERATION, OperationState
-from kernel.transactions import LockWaits, concerns_all, reading, transaction
+from kernel.transactions import concerns_all, is_lock_wait, reading, short_lock_waits, transaction
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,6 @@ class Operations:
             return PageReport()
         waiting = [] if self._stopped else _waiting(only=self.only)
         self._forget_others({one.id for one in waiting})
-        waits = LockWaits()
         for one in waiting:
             count = self._may_take(one) if one.state == OperationState.RUNNING else limit
             row = _claim(operation_id=one.id, owner=self.owner) if count else None
@@ -107,11 +106,12 @@ class Operations:
                 continue
             self.holds.add(row.id)
             try:
-                if row.state == OperationState.PLANNING:
-                    return self._freeze(row)
-                return self._work(row, limit=min(count, limit))
+                with short_lock_waits():
+                    if row.state == OperationState.PLANNING:
+                        return self._freeze(row)
+                    return self._work(row, limit=min(count, limit))
             except DatabaseError as error:
-                if not waits.bears(error):
+                if not is_lock_wait(error):
                     raise
                 log.warning("operation %s waits for what somebody has locked", row.id)
         return PageReport()

@@ -34,7 +34,7 @@ from kernel.usage.lookup import (
     get_request_by_id,
     result_body,
 )
-from kernel.usage.recovery import expire_leases, purge_bodies
+from kernel.usage.recovery import expiry_page, purge_bodies
 from kernel.usage.resolution import (
     Evidence,
     resolve_pending,
@@ -61,7 +61,7 @@ __all__ = [
     "corrections_of",
     "create_account",
     "dispatch",
-    "expire_leases",
+    "expiry_page",
     "explain_charge",
     "find_requests",
     "get_request",

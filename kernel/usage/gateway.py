@@ -33,7 +33,7 @@ from kernel.usage.dispatch import (
 from kernel.usage.live import Live
 from kernel.usage.recovery import renew_leases
 from kernel.usage.results import Outcome, Saved, save_results
-from kernel.usage.settlement import Settled, settle_due
+from kernel.usage.settlement import Settled, settle
 
 log = logging.getLogger(__name__)
 
@@ -157,20 +157,18 @@ class Gateway:
             admit,
             confirm=admit_again,
             key=lambda item: (item.account_id, item.operation_id),
-            group=lambda item: item.account_id,
         )
         self._dispatch: Writer[DispatchOrder, Fence] = Writer(
-            database, dispatch, confirm=confirm_dispatch, key=_request_id, group=_request_id
+            database, dispatch, confirm=confirm_dispatch, key=_request_id
         )
         self._save: Writer[Outcome, Saved] = Writer(
-            database, save_results, confirm=save_results, key=_request_id, group=_request_id
+            database, save_results, confirm=save_results, key=_request_id
         )
-        self._settle: Writer[tuple[str, str], Settled] = Writer(
+        self._settle: Writer[str, Settled] = Writer(
             database,
-            settle_due,
-            confirm=settle_due,
-            key=lambda item: item[1],
-            group=lambda item: item[0],
+            settle,
+            confirm=settle,
+            key=lambda item: item,
             linger_seconds=conf.settlement_linger_milliseconds / 1000,
         )
 
@@ -226,7 +224,7 @@ class Gateway:
     ) -> Admission | None:
         """The admission, or None when it was refused: that is the caller's to know, no failure."""
         try:
-            return await self._admit.put(submission)
+            return await self._admit.put(submission, group=submission.account_id)
         except BaseException as error:
             _fail(ready, error)
             if not isinstance(error, Exception):
@@ -239,12 +237,12 @@ class Gateway:
             if raw is None:
                 raw = await self._database.in_tx(read_body, request_id=request.id, kind="request")
             lease_ends = clock.monotonic() + conf.dispatch_lease_seconds
-            flight.dispatched(await self._dispatch.put(asked))
+            flight.dispatched(await self._dispatch.put(asked, group=request.id))
             self._running[request.id] = flight
             self._keep_renewing()
             try:
                 outcome = await self._call(flight, raw=raw or b"", lease_ends=lease_ends)
-                saved = await self._save_outcome(outcome)
+                saved = await self._save_outcome(outcome, account_id=request.account_id)
             finally:
                 self._running.pop(request.id, None)
             flight.ended(Ended(saved, outcome))
@@ -297,13 +295,13 @@ class Gateway:
             return await asyncio.to_thread(outcomes.classify, **names, answer=answer)
         return outcomes.classify(**names, answer=answer)
 
-    async def _save_outcome(self, outcome: Outcome) -> Saved:
+    async def _save_outcome(self, outcome: Outcome, *, account_id: str) -> Saved:
         """Save, and keep trying while the database is away: the bytes exist only here."""
         give_up_at = clock.monotonic() + conf.result_save_seconds_max
         wait = 0.2
         while True:
             try:
-                return await self._save.put(outcome)
+                return await self._save.put(outcome, group=account_id)
             except (DataError, ValueError) as error:
                 # A text the database refuses must not lose the bytes: save them without it.
                 log.warning("result of %s: %s", outcome.request_id, type(error).__name__)
@@ -322,7 +320,7 @@ class Gateway:
     async def _settle_now(self, request: Request) -> None:
         # Maintenance settles what this cannot; a failure here loses nothing.
         with contextlib.suppress(DatabaseError, InterfaceError, Unavailable):
-            await self._settle.put((request.account_id, request.id))
+            await self._settle.put(request.id, group=request.account_id)
 
     def _keep_renewing(self) -> None:
         if self._renewal is None or self._renewal.done():

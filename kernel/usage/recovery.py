@@ -3,6 +3,8 @@
 Leases that ended, leases renewed, and result bodies whose retention is over (A9, A17).
 """
 
+import random
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -15,57 +17,72 @@ from kernel.models import Body, Request
 from kernel.runtime.maintenance import PageReport
 from kernel.sql import lock_free_in_tx
 from kernel.states import Billing, Result
-from kernel.transactions import LockWaits, reading, transaction
+from kernel.transactions import LockWaits, is_lock_wait, reading, short_lock_waits, transaction
 from kernel.usage.notices import tell_unknown_in_tx
 
 ENDED = (Result.COMPLETE, Result.FAILED, Result.CANCELLED)
 
 
-def expire_leases(*, cursor: Any = None, limit: int) -> PageReport:
+def expiry_page(*, cursor: Any = None, limit: int) -> PageReport:
     """Dispatched requests whose owner let the lease end become unknown; never sent again (A9).
 
-    One that somebody has locked, or who is to be told of it, keeps no other waiting.
+    One that somebody has locked keeps no other waiting, nor does the alert of an account.
     """
+    ended = _ended(limit=limit)
+    ids = [request_id for request_id, _ in ended]
     try:
-        return _expire_leases(limit=limit)
+        moved = expire_leases(ids=ids) if ids else 0
     except DatabaseError as error:
-        waits = LockWaits()
-        if not waits.bears(error):
+        if not is_lock_wait(error):
             raise
-    ids = _ended(limit=limit)
-    moved = 0
-    for request_id in ids:
+        with short_lock_waits():
+            moved = _expire_by_account(ended)
+    more = ids[-1] if len(ids) == limit and moved else None
+    return PageReport(scanned=len(ids), settled=moved, deferred=len(ids) - moved, cursor=more)
+
+
+def _expire_by_account(ended: Sequence[tuple[str, str]]) -> int:
+    of_account: dict[str, list[str]] = defaultdict(list)
+    for request_id, account_id in ended:
+        of_account[account_id].append(request_id)
+    accounts = list(of_account.values())
+    random.shuffle(accounts)  # the same locked ones must not always come first
+    moved, waits = 0, LockWaits()
+    for ids in accounts:
+        if waits.are_enough:
+            break
         try:
-            moved += expire_lease(request_id=request_id)
+            moved += expire_leases(ids=ids)
         except DatabaseError as error:
             if not waits.bears(error):
                 raise
-    return PageReport(scanned=len(ids), settled=moved, deferred=len(ids) - moved)
+    waits.end(done=moved)
+    return moved
 
 
 @transaction
-def _expire_leases(*, limit: int) -> PageReport:
+def expire_leases(*, ids: Sequence[str]) -> int:
+    """Of these the ones that nobody has locked and whose lease is over; how many."""
     now = clock.db_now()
+    late = Request.objects.filter(result_state=Result.DISPATCHED, lease_expires_at__lt=now)
     ended = list(
-        Request.objects.select_for_update(skip_locked=True)
-        .filter(result_state=Result.DISPATCHED, lease_expires_at__lt=now)
-        .order_by("lease_expires_at", "id")
-        .values_list("id", flat=True)[:limit]
+        late.filter(id__in=lock_free_in_tx(Request, ids))
+        .order_by("id")
+        .values_list("id", flat=True)
     )
     if ended:
-        dispatched = Request.objects.filter(id__in=ended, result_state=Result.DISPATCHED)
-        dispatched.update(**_unknown(now))
+        late.filter(id__in=ended).update(**_unknown(now))
         tell_unknown_in_tx(ended, at=now)
-    more = now if len(ended) == limit else None
-    return PageReport(scanned=len(ended), settled=len(ended), cursor=more)
+    return len(ended)
 
 
 @reading
-def _ended(*, limit: int) -> list[str]:
+def _ended(*, limit: int) -> list[tuple[str, str]]:
+    """(id, account) of a page of them, the longest over first."""
     rows = Request.objects.filter(
         result_state=Result.DISPATCHED, lease_expires_at__lt=clock.db_now()
     )
-    return list(rows.order_by("lease_expires_at", "id").values_list("id", flat=True)[:limit])
+    return list(rows.order_by("lease_expires_at", "id").values_list("id", "account_id")[:limit])
 
 
 @transaction

@@ -5,6 +5,7 @@ key `charge_of`. `consumed = sum(ledger)` per account holds at every commit.
 """
 
 import logging
+import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from kernel.states import Billing
 from kernel.transactions import (
     LockWaits,
     concerns_all,
+    is_lock_wait,
     reading,
     requires_transaction,
     short_lock_waits,
@@ -101,11 +103,6 @@ def settle(*, items: Sequence[str]) -> list[Settled | Exception]:
     return [found.get(item, Settled(item, "", "")) for item in items]
 
 
-def settle_due(*, items: Sequence[tuple[str, str]]) -> list[Settled | Exception]:
-    """`settle` for (account, request) pairs."""
-    return settle(items=[request_id for _, request_id in items])
-
-
 def settlement_page(*, cursor: tuple[datetime, str] | None, limit: int) -> PageReport:
     """One page of pending requests in (updated_at, id) order after `cursor` (B3).
 
@@ -117,11 +114,10 @@ def settlement_page(*, cursor: tuple[datetime, str] | None, limit: int) -> PageR
     try:
         outcomes = settle(items=ids) if ids else []
     except Exception as error:
-        waits = LockWaits()
-        if concerns_all(error) and not waits.bears(error):
+        if concerns_all(error) and not is_lock_wait(error):
             raise
         with short_lock_waits():
-            outcomes = _settle_by_account(ids, waits)
+            outcomes = _settle_by_account(ids)
     found = [outcome for outcome in outcomes if isinstance(outcome, Settled)]
     done = sum(outcome.billing_state == Billing.SETTLED for outcome in found)
     corrupt = sum(outcome.pending_reason == CORRUPT for outcome in found)
@@ -134,21 +130,25 @@ def settlement_page(*, cursor: tuple[datetime, str] | None, limit: int) -> PageR
     )
 
 
-def _settle_by_account(ids: Sequence[str], waits: LockWaits) -> list[Settled | Exception]:
-    """Settle what nobody has locked, account by account; an exception for what waited in vain."""
-    of_account = _free_by_account(ids=ids)
+def _settle_by_account(ids: Sequence[str]) -> list[Settled | Exception]:
+    """Settle what nobody has locked, account by account; nothing for what waits."""
+    waits = LockWaits()
     outcomes: list[Settled | Exception] = []
-    for account_ids in of_account.values():
+    accounts = list(_free_by_account(ids=ids).values())
+    random.shuffle(accounts)  # the same locked ones must not always come first
+    for account_ids in accounts:
+        if waits.are_enough:
+            break
         try:
             outcomes += settle(items=account_ids)
         except Exception as error:
             if waits.bears(error):
                 log.warning("an account is locked: %s requests wait", len(account_ids))
-                outcomes += [error] * len(account_ids)
             elif concerns_all(error):
                 raise
             else:
                 outcomes += _settle_one_by_one(account_ids, waits)
+    waits.end(done=len(outcomes))
     return outcomes
 
 
@@ -169,8 +169,7 @@ def _settle_one_by_one(ids: Sequence[str], waits: LockWaits) -> list[Settled | E
             outcomes += settle(items=[request_id])
         except Exception as error:
             if waits.bears(error):
-                outcomes.append(error)
-                continue
+                break  # its account is locked
             if concerns_all(error):
                 raise
             log.warning("request %s cannot be settled: %s", request_id, type(error).__name__)

@@ -14,7 +14,7 @@ from kernel.delivery.recovery import reclaim_page
 from kernel.jobs.recovery import recovery_page
 from kernel.models import Account, DeadLetter, Job, Notification, Request
 from kernel.usage import outcomes
-from kernel.usage.recovery import expire_lease, expire_leases
+from kernel.usage.recovery import expire_lease, expiry_page
 from kernel.usage.results import save_results
 from kernel.usage.settlement import settlement_page
 from tests.approvals import place
@@ -144,10 +144,10 @@ def dispatched(count: int) -> list[str]:
 
 def test_requests_whose_owner_was_lost_are_told_page_by_page() -> None:
     ids = dispatched(5)
-    assert expire_leases(limit=3).settled == 3
-    assert expire_leases(limit=3).settled == 2
+    assert expiry_page(limit=3).settled == 3
+    assert expiry_page(limit=3).settled == 2
     assert sorted(data["request_id"] for data in told("request.unknown")) == sorted(ids)
-    assert expire_leases(limit=3).settled == 0
+    assert expiry_page(limit=3).settled == 0
     assert len(told("request.unknown")) == 5
 
 

@@ -1,6 +1,7 @@
 """A row that somebody has locked for long, as a vanished host does, holds up only its own (B5)."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -29,9 +30,9 @@ from kernel.models import (
 )
 from kernel.state import Fence
 from kernel.states import Waiting
-from kernel.transactions import LockWaits, is_lock_wait
+from kernel.transactions import LOCK_WAITS_MAX, LockWaits, is_lock_wait
 from kernel.usage.admission import Admission, admit
-from kernel.usage.recovery import expire_leases, renew_leases
+from kernel.usage.recovery import expiry_page, renew_leases
 from kernel.usage.settlement import Settled, settle, settlement_page
 from tests.approvals.place import STORE, carried, let_expire, make_due, one, running
 from tests.delivery import post
@@ -120,10 +121,47 @@ def test_a_bad_row_and_a_locked_account_on_one_page_keep_nobody_else_waiting(
     assert row_of(bad).pending_reason == "corrupt"
 
 
-def test_a_page_gives_up_where_everything_is_locked() -> None:
+def test_a_page_ends_where_much_is_locked_and_backs_off_where_all_is() -> None:
     waits, error = LockWaits(), OperationalError(1205, "Lock wait timeout exceeded")
-    assert [waits.bears(error) for _ in range(7)] == [True] * 5 + [False] * 2
-    assert not LockWaits().bears(OperationalError(2006, "gone"))
+    assert not waits.bears(OperationalError(2006, "gone"))
+    for _ in range(LOCK_WAITS_MAX):
+        assert not waits.are_enough
+        waits.end(done=0)
+        assert waits.bears(error)
+    assert waits.are_enough
+    waits.end(done=1)
+    with pytest.raises(OperationalError):
+        waits.end(done=0)
+
+
+def test_twelve_locked_accounts_do_not_starve_one_that_is_free(accounts: None) -> None:
+    names = [f"locked-{number:02}" for number in range(12)]
+    for name in names:
+        make_account(name, cap_nano=10**12)
+        answered("op-1", account_id=name)
+    goes = answered("op-1", account_id="other")
+    with locked(Account, *names):
+        for _ in range(20):
+            with contextlib.suppress(OperationalError):  # nothing but waits: it backs off
+                settlement_page(cursor=None, limit=50)
+            if billing(goes) == ["settled"]:
+                break
+        assert billing(goes) == ["settled"]
+
+
+def test_one_locked_alert_of_many_requests_starves_no_other_account(accounts: None) -> None:
+    post.destination("ops")
+    post.rule("request.unknown")
+    first = dispatched("op-1").request_id
+    Request.objects.update(lease_expires_at=past())
+    assert expiry_page(limit=50).settled == 1
+    for number in range(LOCK_WAITS_MAX + 2):
+        dispatched(f"op-2-{number}")
+    goes = dispatched("op-3", account_id="other").request_id
+    Request.objects.exclude(id=first).update(lease_expires_at=past())
+    with locked(AlertWindow, *AlertWindow.objects.values_list("pk", flat=True)):
+        assert expiry_page(limit=50).settled == 1
+        assert states(goes)[0] == "unknown"
 
 
 # --- what shares a transaction ----------------------------------------------------------------
@@ -184,9 +222,9 @@ def test_a_locked_request_keeps_no_other_lease_from_ending(accounts: None) -> No
     waits, goes = dispatched("op-1").request_id, dispatched("op-2").request_id
     Request.objects.update(lease_expires_at=past())
     with locked(Request, waits):
-        assert expire_leases(limit=50).settled == 1
+        assert expiry_page(limit=50).settled == 1
         assert (states(waits)[0], states(goes)[0]) == ("dispatched", "unknown")
-    assert expire_leases(limit=50).settled == 1
+    assert expiry_page(limit=50).settled == 1
     assert states(waits)[0] == "unknown"
 
 
@@ -197,11 +235,11 @@ def test_a_locked_alert_of_one_account_keeps_no_lease_of_another_from_ending(
     post.rule("request.unknown")
     tells = dispatched("op-1").request_id
     Request.objects.update(lease_expires_at=past())
-    assert expire_leases(limit=50).settled == 1
+    assert expiry_page(limit=50).settled == 1
     waits, goes = dispatched("op-2").request_id, dispatched("op-3", account_id="other").request_id
     Request.objects.exclude(id=tells).update(lease_expires_at=past())
     with locked(AlertWindow, *AlertWindow.objects.values_list("pk", flat=True)):
-        report = expire_leases(limit=50)
+        report = expiry_page(limit=50)
         assert (report.scanned, report.settled, report.deferred) == (2, 1, 1)
         assert (states(waits)[0], states(goes)[0]) == ("dispatched", "unknown")
 

@@ -138,7 +138,7 @@ def test_a_pass_with_a_defect_gives_exit_code_1_and_the_others_still_run(
     def broken(*, cursor: Any, limit: int) -> Any:
         raise ValueError("a defect")
 
-    monkeypatch.setattr("kernel.kernel.expire_leases", broken)
+    monkeypatch.setattr("kernel.kernel.expiry_page", broken)
     lives.complete("op-1")
     answer = run("maintain", "--once")
     assert answer.code == 1

@@ -91,7 +91,7 @@ def test_what_was_used_is_charged_once_whether_the_cancel_or_the_result_came_fir
 
 def _lose_lease(fence: Fence) -> Request:
     lives.let_lease_end(fence.request_id)
-    usage.expire_leases(limit=200)
+    usage.expiry_page(limit=200)
     row = lives.read(fence.request_id)
     assert row.result_state == Result.UNKNOWN
     return row

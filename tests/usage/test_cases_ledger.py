@@ -163,7 +163,7 @@ def test_g13_a_response_after_its_request_was_given_up_is_still_charged_and_the_
     make_service(max_output_tokens=10)
     fence = dispatched()
     Request.objects.update(lease_expires_at="2020-01-01T00:00:00Z")
-    usage.expire_leases(limit=10)
+    usage.expiry_page(limit=10)
     large = {"prompt_tokens": 9, "completion_tokens": 1000}
     assert saved(outcome_of(fence, body=body_with(large))).applied
     usage.settle(items=[fence.request_id])

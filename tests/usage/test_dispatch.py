@@ -147,7 +147,7 @@ def test_an_own_fence_whose_lease_was_expired_meanwhile_sends_nothing(acme: None
     with at_commit("dispatch", LANDED), pytest.raises(CommitOutcomeUnknown):
         sent(asked)
     Request.objects.filter(id=row.id).update(lease_expires_at=clock.now() - timedelta(hours=1))
-    usage.expire_leases(limit=10)
+    usage.expiry_page(limit=10)
     (refusal,) = confirm_dispatch(items=[asked])
     assert isinstance(refusal, LostRace)
     assert reread(row).result_state == "unknown"

@@ -90,7 +90,7 @@ QUERIES = {
         lambda: settlement.settlement_page(cursor=MIDDLE, limit=50),
         "bz_usage_req_settlement",
     ),
-    "expired leases": (lambda: recovery.expire_leases(limit=50), "bz_usage_req_lease"),
+    "expired leases": (lambda: recovery.expiry_page(limit=50), "bz_usage_req_lease"),
 }
 
 

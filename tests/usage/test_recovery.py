@@ -11,7 +11,7 @@ from kernel.models import Body, LedgerRow, Request
 from kernel.runtime.maintenance import PageReport
 from kernel.usage.bodies import read_body
 from kernel.usage.dispatch import dispatch, order
-from kernel.usage.recovery import expire_lease, expire_leases, purge_bodies, renew_leases
+from kernel.usage.recovery import expire_lease, expiry_page, purge_bodies, renew_leases
 from tests.support.product import (
     admitted,
     ask,
@@ -38,9 +38,9 @@ def end_lease(*request_ids: str) -> None:
 
 def test_a_dispatched_request_whose_lease_ended_becomes_unknown(acme: None) -> None:
     fence = dispatched()
-    assert expire_leases(limit=10).scanned == 0, "not before its lease has ended"
+    assert expiry_page(limit=10).scanned == 0, "not before its lease has ended"
     end_lease(fence.request_id)
-    report = expire_leases(limit=10)
+    report = expiry_page(limit=10)
     assert (report.scanned, report.settled, report.cursor) == (1, 1, None)
     row = row_of(fence.request_id)
     assert states(row) == ("unknown", "pending", "no_usage")
@@ -52,15 +52,15 @@ def test_a_dispatched_request_whose_lease_ended_becomes_unknown(acme: None) -> N
 def test_what_was_seen_unknown_is_never_dispatched_again(acme: None) -> None:
     fence = dispatched()
     end_lease(fence.request_id)
-    expire_leases(limit=10)
+    expiry_page(limit=10)
     (refusal,) = dispatch(items=[order(request_id=fence.request_id, owner="krn-2")])
     assert isinstance(refusal, LostRace)
-    assert expire_leases(limit=10).scanned == 0
+    assert expiry_page(limit=10).scanned == 0
 
 
 def test_an_admitted_request_is_left_alone(acme: None) -> None:
     row = admitted(ask())
-    expire_leases(limit=10)
+    expiry_page(limit=10)
     assert states(row) == ("admitted", "open", "")
 
 
@@ -68,7 +68,7 @@ def test_a_renewed_lease_does_not_end(acme: None) -> None:
     fence = dispatched()
     end_lease(fence.request_id)
     renew_leases(owner=OWNER, request_ids=[fence.request_id])
-    assert expire_leases(limit=10).scanned == 0
+    assert expiry_page(limit=10).scanned == 0
 
 
 def test_expiring_goes_page_by_page_to_the_end(acme: None) -> None:
@@ -77,7 +77,7 @@ def test_expiring_goes_page_by_page_to_the_end(acme: None) -> None:
     reports: list[PageReport] = []
     cursor = None
     while True:
-        reports.append(expire_leases(cursor=cursor, limit=3))
+        reports.append(expiry_page(cursor=cursor, limit=3))
         cursor = reports[-1].cursor
         if cursor is None:
             break
@@ -99,7 +99,7 @@ def test_expiry_and_result_at_once_never_lose_the_result(acme: None) -> None:
         fence = dispatched(f"op-{number}")
         end_lease(fence.request_id)
         at_once(
-            lambda: expire_leases(limit=10),
+            lambda: expiry_page(limit=10),
             lambda fence=fence: saved(outcome_of(fence)),
         )
         assert states(fence.request_id)[0] == "complete", "before or after: the fence may save"
@@ -178,7 +178,7 @@ def test_what_has_not_ended_keeps_its_body_and_never_keeps_others_waiting(acme: 
     waiting = [admitted(ask(f"waiting-{number}")).id for number in range(8)]
     unknown = dispatched("unknown").request_id
     end_lease(unknown)
-    expire_leases(limit=10)
+    expiry_page(limit=10)
     ended = answered("ended")
     grow_old(*waiting, unknown, ended, days=40)
     assert purge_all(limit=3) == 1

@@ -45,7 +45,7 @@ def expired(fence: Fence) -> None:
     Request.objects.filter(id=fence.request_id).update(
         lease_expires_at=clock.now() - timedelta(hours=1)
     )
-    usage.expire_leases(limit=10)
+    usage.expiry_page(limit=10)
     assert row_of(fence.request_id).result_state == "unknown"
 
 

@@ -68,11 +68,11 @@ class Writer(Generic[Item, Out]):
     async def put(self, item: Item, *, group: str = "") -> Out:
         """Write `item` with whatever else is waiting. Shielded like every database call.
 
-        Unavailable when too many wait already for what somebody has locked.
+        Unavailable when too many wait aside already.
         """
         lane = self._aside if group in self._waited else self._quick
         if lane is self._aside and len(lane.calls) >= ASIDE_MAX:
-            raise Unavailable("Too much waits for a row that somebody has locked.")
+            raise Unavailable("Too many calls wait for a row that another transaction has locked.")
         future: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
         lane.calls.append(_Call(item, group, future))
         self._pump(lane)

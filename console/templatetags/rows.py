@@ -69,7 +69,7 @@ def _open_approval(one: ApprovalRow, base: str, may: Ability) -> str:
     effect = escaped(row.effect, none=row.tool)
     origin = _("for a job") if row.job_id else _("direct call")
     origin = f"{escape(one.asker.word)} · {origin}" if one.asker.word else origin
-    times = f"{_('waiting since')} {asked} · {_('expires')} {expires}"
+    times = f"{_('asked')} {asked} · {_('expires')} {expires}"
     return f"""<tr>{tick if may else ""}
     <td><a class="row-link effect-line" href="{base}{row_id}/">{effect}</a>
       <span class="row-meta only-narrow">{risk}{"" if is_open else f" {expired}"}</span>

@@ -46,6 +46,7 @@ NEEDS: dict[str, list[Need]] = {
     ],
     "test": [
         (("openssl",), _command("openssl")),
+        (("curl",), _command("curl")),  # the documented calls are made with it
         (("mariadb-server-core",), _command("mariadbd", "mysqld")),
         (("mariadb-client-core",), _command("my_print_defaults")),
         (("mariadb-client",), _command("mariadb-dump")),
